@@ -51,7 +51,7 @@ std::vector<std::int64_t> sizes_of(const Options& options) {
     const std::string_view unit(rest, static_cast<std::size_t>(text.data() + text.size() - rest));
     const int shift = unit == "K" || unit == "KiB" ? 10 : unit == "M" || unit == "MiB" ? 20 : 0;
     if (problem != std::errc{} || number <= 0 || number > kMostBytes >> shift || (shift == 0 && !unit.empty()))
-      throw ConfigError(fmt::format("--sizes: '{}' is no size; write 1024, 64K or 16M", text));
+      throw ConfigError(fmt::format("--sizes: '{}' is not a size; write for example 1024, 64K or 16M", text));
     sizes.push_back(number << shift);
   }
   if (!sizes.empty()) return sizes;

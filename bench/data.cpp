@@ -129,7 +129,7 @@ Row jpeg_row(int rounds) {
   }
   return {{"what", "JPEG folder, 500x375 to 224x224, random crop and flip"},
           {"images_per_s", median(ours)},
-          {"peer", "the decoder alone"},
+          {"peer", "only the decoder"},
           {"peer_images_per_s", median(decoder)},
           {"ratio", median(ours) / median(decoder)}};
 }
@@ -165,7 +165,7 @@ Row token_row(int rounds) {
   }
   return {{"what", "tokens of 16 bits, windows of 1024 in the epoch's order"},
           {"tokens_per_s", median(ours)},
-          {"peer", "widening them in order"},
+          {"peer", "converting them in order"},
           {"peer_tokens_per_s", median(peer)},
           {"ratio", median(ours) / median(peer)}};
 }
@@ -189,8 +189,8 @@ std::vector<Row> bench_data(const Options& options, const Say& say) {
   rows.push_back({{"what", fmt::format("{} 3x32x32, crop and flip", config.name)},
                   {"images_per_s", samples_per_s(*images, batch, true, options.rounds)}});
   config.augment = false;
-  rows.push_back(
-      {{"what", fmt::format("{} 3x32x32, as it is", config.name)}, {"images_per_s", samples_per_s(*images, batch, false, options.rounds)}});
+  rows.push_back({{"what", fmt::format("{} 3x32x32, unchanged", config.name)},
+                  {"images_per_s", samples_per_s(*images, batch, false, options.rounds)}});
 #if PACELINE_WITH_JPEG
   say("a folder of JPEGs");
   rows.push_back(jpeg_row(options.rounds));

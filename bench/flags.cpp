@@ -17,33 +17,38 @@ std::shared_ptr<Flags> add_flags(CLI::App& app) {
   std::string names;
   for (const auto& row : kNames) names += fmt::format("{}  {:<14} {}", "\n", row.key, row.help);
   app.add_option("NAME", flags->name, "which:" + names)->required();
-  app.add_option("--threads", flags->options.threads, "0: OMP_NUM_THREADS, else all cores that it may use")
+  app.add_option("--threads", flags->options.threads, "threads per worker; 0: OMP_NUM_THREADS, else all usable cores")
       ->capture_default_str()
       ->check(whole_number(0));
-  app.add_option("--rounds", flags->options.rounds, "measurements of which the median counts")
+  app.add_option("--rounds", flags->options.rounds, "number of measurements, whose median is reported")
       ->capture_default_str()
       ->check(whole_number(1));
-  app.add_option("--networks", flags->options.networks, "comma-separated, for step, train and overlap");
-  app.add_option("--batch", flags->options.batch, "of a worker; 0: the benchmark's own")->capture_default_str()->check(whole_number(0));
-  app.add_option("--device", flags->options.device, "cpu or cuda")->capture_default_str();
+  app.add_option("--networks", flags->options.networks, "networks, separated by commas, for step, train and overlap");
+  app.add_option("--batch", flags->options.batch, "samples per worker; 0: the benchmark's default")
+      ->capture_default_str()
+      ->check(whole_number(0));
+  app.add_option("--device", flags->options.device, "device to measure: cpu or cuda")->capture_default_str();
   app.add_option("--precision", flags->options.precision, "fp32, tf32 or bf16")->capture_default_str();
   app.add_option("--root", flags->options.root, "folder of a dataset, for data");
-  app.add_option("--python", flags->options.python, "for peers; left out: the first of python3 and /usr/bin/python3 that has PyTorch");
-  app.add_option("-n,--ranks", flags->options.ranks, "of allreduce and its kin; workers of train")
+  app.add_option("--python", flags->options.python,
+                 "Python of the peers (default: the first of python3 and /usr/bin/python3 that has PyTorch)");
+  app.add_option("-n,--ranks", flags->options.ranks, "ranks of the collectives; workers of train")
       ->capture_default_str()
       ->check(whole_number(1, kMostRanks));
-  app.add_option("--engines", flags->options.engines, "comma-separated, of allreduce, its kin and train")->capture_default_str();
-  app.add_option("--algorithms", flags->options.algorithms, "comma-separated; each but auto is also held against its formula");
-  app.add_option("--sizes", flags->options.sizes, "comma-separated, as 1024, 64K or 16M; left out: 1 KiB to 256 MiB");
+  app.add_option("--engines", flags->options.engines, "engines, separated by commas, of the collectives and train")->capture_default_str();
+  app.add_option("--algorithms", flags->options.algorithms,
+                 "algorithms, separated by commas; each except auto is also compared with its formula");
+  app.add_option("--sizes", flags->options.sizes,
+                 "message sizes, separated by commas, for example 1024,64K,16M (default: 1 KiB to 256 MiB)");
   app.add_option("--elements", flags->options.elements, "values of the gradient, for compress")
       ->capture_default_str()
       ->check(whole_number(1, kMostElements));
-  app.add_option("--compressors", flags->options.compressors, "comma-separated; left out: all, for compress");
-  app.add_flag("--peers", flags->options.peers, "measure Open MPI, MPICH and Gloo in the same run, those that are installed");
+  app.add_option("--compressors", flags->options.compressors, "compressors to measure, separated by commas (default: all), for compress");
+  app.add_flag("--peers", flags->options.peers, "also measure Open MPI, MPICH and Gloo in the same run, where installed");
   app.add_option("--peer", flags->options.against,
-                 "whom train is held against: pytorch_ddp, which is also the default; of step: eager, graph and compile, comma-separated");
-  app.add_flag("--no-peer", flags->no_peer, "measure Paceline alone");
-  app.add_option("--svg", flags->svg, "draw time by size into this file, of allreduce and its kin");
+                 "what to compare with. train: pytorch_ddp (the default); step: eager, graph and compile, separated by commas");
+  app.add_flag("--no-peer", flags->no_peer, "measure only Paceline");
+  app.add_option("--svg", flags->svg, "draw time by message size as SVG to this file, for the collectives");
   add_json_flag(app, flags->json);
   add_examples(app, {"paceline bench optim", "paceline bench step --networks lenet5,resnet18 --threads 1",
                      "paceline bench step --device cuda --precision bf16 --networks resnet18 --batch 128",

@@ -72,7 +72,8 @@ observe::Figure figure_of(const std::string& collective, const Options& options,
 void check_picture(const std::string& name, const std::string& file) {
   if (file.empty()) return;
   if (std::ranges::none_of(schedule::kCollectives, [&](auto kind) { return schedule::name_of(kind) == name; }))
-    throw ConfigError(fmt::format("bench {} has no curve to draw; --svg is for allreduce, reduce_scatter, all_gather and broadcast", name));
+    throw ConfigError(
+        fmt::format("bench {} has no curve to draw; --svg works with allreduce, reduce_scatter, all_gather and broadcast", name));
   ensure_writable_folder(std::filesystem::absolute(file).parent_path());
 }
 
@@ -115,6 +116,6 @@ int main(int argc, char** argv) {
   return paceline::run_program([&] {
     const int code = paceline::bench::run(argc, argv);
     if (std::cout.flush() || code != paceline::kDone) return code;
-    throw paceline::Error("standard output could not be written to; is it closed, or the disk full?");
+    throw paceline::Error("cannot write to standard output; check whether it is closed or the disk is full");
   });
 }

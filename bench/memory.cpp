@@ -48,7 +48,8 @@ train::Recipe recipe_of(const Options& options, const std::filesystem::path& tex
                          });
     if (numbers) recipe.model.layers = std::stoll(items[0]), recipe.model.width = std::stoll(items[1]);
     if (!numbers || recipe.model.layers < 1 || recipe.model.width < 8 || recipe.model.width % 8 != 0)
-      throw ConfigError(fmt::format("bench memory --sizes LAYERS,WIDTH, a width that 8 divides, such as 32,512; not '{}'", options.sizes));
+      throw ConfigError(
+          fmt::format("bench memory --sizes '{}' is not LAYERS,WIDTH with a width divisible by 8, for example 32,512", options.sizes));
   }
   recipe.data.name = "text", recipe.data.root = text.string(), recipe.data.context = kContext;
   recipe.data.batch = kMemoryRanks * (options.batch > 0 ? options.batch : 1);

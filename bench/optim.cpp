@@ -52,7 +52,7 @@ std::vector<Row> bench_optim(const Options& options, const Say& say) {
     theirs.push_back(at::randn(entry.shape).mul_(0.01).requires_grad_());
     theirs.back().mutable_grad() = at::randn(entry.shape).mul_(1e-3);
   }
-  say("the memory's speed");
+  say("memory bandwidth");
   const double memory = measure::memory_bandwidth_gb_per_s();
   std::vector<Row> rows;
   for (const Streams& streams : kStreams) {

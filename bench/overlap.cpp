@@ -38,7 +38,7 @@ std::vector<const Network*> networks_of(const Options& options) {
   std::vector<const Network*> networks;
   for (const std::string& key : items_of(options.networks.empty() ? "mlp,resnet18" : options.networks)) {
     const auto found = std::ranges::find(kNetworks, key, &Network::key);
-    if (found == std::end(kNetworks)) throw ConfigError(fmt::format("bench overlap has the networks mlp and resnet18, not '{}'", key));
+    if (found == std::end(kNetworks)) throw ConfigError(fmt::format("bench overlap has no network '{}'; it has mlp and resnet18", key));
     networks.push_back(found);
   }
   return networks;

@@ -38,8 +38,8 @@ std::string python_with_torch(const Options& options) {
       return python;
     }
   throw ConfigError(
-      "neither python3 nor /usr/bin/python3 has PyTorch (apt-get install python3-torch); --python names another, --no-peer leaves the peer "
-      "out");
+      "neither python3 nor /usr/bin/python3 has PyTorch (apt-get install python3-torch); --python names another Python, --no-peer leaves "
+      "the peer out");
 }
 
 nlohmann::json run_peer(const std::string& python, const std::string& script, const std::vector<std::string>& words) {
@@ -47,9 +47,10 @@ nlohmann::json run_peer(const std::string& python, const std::string& script, co
   command.insert(command.end(), words.begin(), words.end());
   const launch::Captured peer = launch::capture(command);
   if (!peer.exit.good())
-    throw ConfigError(fmt::format(
-        "the peer failed: {}: {}; does '{}' have PyTorch (apt-get install python3-torch)? --python names another, --no-peer leaves it out",
-        fmt::join(command, " "), peer.complaint(), python));
+    throw ConfigError(
+        fmt::format("the peer failed: {}: {}; check that '{}' has PyTorch (apt-get install python3-torch). --python names another Python, "
+                    "--no-peer leaves the peer out",
+                    fmt::join(command, " "), peer.complaint(), python));
   return nlohmann::json::parse(peer.out);
 }
 

@@ -212,7 +212,8 @@ std::vector<Row> bench_train(const Options& options, const Say& say) {
   for (const std::string& engine : engines) comm::engine_of(engine);
   const std::vector<Scaling> cases = cases_of(options);
   if (const comm::World world = comm::discover(); world.size > 1) {
-    if (cases.size() != 1 || engines.size() != 1) throw ConfigError("ranks of bench train measure one of --networks over one of --engines");
+    if (cases.size() != 1 || engines.size() != 1)
+      throw ConfigError("bench train under a launcher measures one network over one engine; name one in --networks and one in --engines");
     return measure_as_rank(world, cases.front(), batch_of(options, cases.front()), engines.front());
   }
   const std::string python = options.peer ? python_with_torch(options) : "";

@@ -41,7 +41,8 @@ Size size_of(const Options& options) {
     for (std::size_t i = 0; i < 2; ++i)
       if (items[i].find_first_not_of("0123456789") == std::string::npos && items[i].size() < 6) numbers[i] = std::stoll(items[i]);
   if (numbers[0] < 1 || numbers[1] < 4 || numbers[1] % 4 != 0)
-    throw ConfigError(fmt::format("bench zero --sizes LAYERS,WIDTH, a width that 4 divides, such as 6,256; not '{}'", options.sizes));
+    throw ConfigError(
+        fmt::format("bench zero --sizes '{}' is not LAYERS,WIDTH with a width divisible by 4, for example 6,256", options.sizes));
   return {numbers[0], numbers[1]};
 }
 

@@ -90,7 +90,7 @@ int list_algorithms(const AlgorithmFlags& flags) {
   const Problem problem = problem_of(flags);
   ordered_json rows = ordered_json::array();
   std::string text =
-      fmt::format("{} of n elements, {}, {} a host:\n", flags.collective, observe::plural(problem.size, "rank"), problem.per_host);
+      fmt::format("{} of n elements, {}, {} per host:\n", flags.collective, observe::plural(problem.size, "rank"), problem.per_host);
   for (const auto& row : schedule::algorithms()) {
     const bool offered = row.make.offer(problem.collective);
     const Counts counts = offered ? row.make.formula(problem) : Counts{};
@@ -252,7 +252,7 @@ int show_algorithm(const AlgorithmFlags& flags) {
                        observe::plural(counts.sent, "element"), observe::plural(counts.reduced, "element"));
   };
   std::string text = fmt::format("  {} - {}\n  offers {}\n\n", row.key, row.help, fmt::join(offers(row.make), ", "));
-  text += fmt::format("  {} of {} by {}, {} a host, {}; the most that any rank does:\n", flags.collective,
+  text += fmt::format("  {} of {} by {}, {} per host, {}; the most that any rank does:\n", flags.collective,
                       observe::plural(problem.count, "element"), observe::plural(problem.size, "rank"), problem.per_host,
                       observe::plural(problem.chunks, "chunk"));
   text += numbers("formula", formula) + numbers("counted", counted);
@@ -271,30 +271,33 @@ int show_algorithm(const AlgorithmFlags& flags) {
 Action add_algorithm(CLI::App& app) {
   auto flags = std::make_shared<AlgorithmFlags>();
   app.add_option("KEY", flags->key,
-                 "one of `paceline list collectives` or `paceline list pipelines`; left out: all of them, and what they cost");
-  const CLI::Option* root = app.add_option("--root", flags->root, "of broadcast and reduce")->capture_default_str()->check(whole_number(0));
+                 "one of `paceline list collectives` or `paceline list pipelines` (default: list all of them with their costs)");
+  const CLI::Option* root = app.add_option("--root", flags->root, "rank that sends a broadcast or receives a reduce")
+                                ->capture_default_str()
+                                ->check(whole_number(0));
   const std::vector<const CLI::Option*> of_collectives = {
       app.add_option("--collective", flags->collective, "allreduce, reduce_scatter, all_gather, broadcast, reduce, all_to_all or barrier")
           ->capture_default_str(),
-      app.add_option("-n,--ranks", flags->ranks, "how many take part")->capture_default_str()->check(whole_number(1)),
-      app.add_option("--count", flags->count, "elements of the buffer; left out: few that can be cut evenly")->check(whole_number(1)), root,
-      app.add_option("--per-host", flags->per_host, "ranks of a host, for hierarchical")->capture_default_str()->check(whole_number(1))};
-  const auto* chunks =
-      app.add_option("--chunks", flags->chunks,
-                     "pieces that follow each other through a tree or chain; of interleaved_1f1b: parts of the model on each rank")
-          ->capture_default_str()
-          ->check(whole_number(1));
+      app.add_option("-n,--ranks", flags->ranks, "number of ranks")->capture_default_str()->check(whole_number(1)),
+      app.add_option("--count", flags->count, "elements of the buffer (default: a few, divisible among the ranks)")->check(whole_number(1)),
+      root,
+      app.add_option("--per-host", flags->per_host, "ranks per host, for hierarchical")->capture_default_str()->check(whole_number(1))};
+  const auto* chunks = app.add_option("--chunks", flags->chunks,
+                                      "pieces that a message is cut into, which follow each other through a tree or chain; for "
+                                      "interleaved_1f1b: parts of the model per rank")
+                           ->capture_default_str()
+                           ->check(whole_number(1));
   const std::vector<const CLI::Option*> of_pipelines = {
-      app.add_option("--stages", flags->pipeline.stages, "of a pipeline")->capture_default_str()->check(whole_number(1)),
-      app.add_option("--micro-batches", flags->pipeline.micro_batches, "that pass a pipeline in a step")
+      app.add_option("--stages", flags->pipeline.stages, "stages of the pipeline")->capture_default_str()->check(whole_number(1)),
+      app.add_option("--micro-batches", flags->pipeline.micro_batches, "micro-batches per step")
           ->capture_default_str()
           ->check(whole_number(1)),
       app.add_option("--costs", flags->pipeline.costs,
-                     "of a micro-batch on a pipeline's stage: forward, input gradients, weight gradients, as in 1,1.2,0.8")
+                     "cost of a micro-batch on a stage: forward, input gradients, weight gradients, for example 1,1.2,0.8")
           ->delimiter(',')
           ->expected(3),
-      app.add_option("--transfer", flags->pipeline.transfer, "cost of a pipeline's message, in the unit of --costs")};
-  app.add_option("--svg", flags->svg, "write the picture of one algorithm to this file");
+      app.add_option("--transfer", flags->pipeline.transfer, "cost of a message between stages, in the unit of --costs")};
+  app.add_option("--svg", flags->svg, "draw the algorithm as SVG to this file");
   add_json_flag(app, flags->json);
   add_examples(app, {"paceline algorithm", "paceline algorithm ring --ranks 4", "paceline algorithm tree --collective broadcast --chunks 4",
                      "paceline algorithm hierarchical --ranks 8 --per-host 4 --svg hierarchical.svg",
@@ -311,10 +314,11 @@ Action add_algorithm(CLI::App& app) {
       require_known(flags->key);
       refuse_any_of(of_pipelines, flags->key, "a collective algorithm");
       if (root->count() > 0 && flags->collective != "broadcast" && flags->collective != "reduce")
-        throw ConfigError(fmt::format("--root is of broadcast and reduce, and {} has none; leave it out", flags->collective));
+        throw ConfigError(fmt::format("--root applies to broadcast and reduce, not to {}; leave it out", flags->collective));
       return show_algorithm(*flags);
     }
-    if (!flags->svg.empty()) throw ConfigError("--svg draws one algorithm; name it: paceline algorithm ring --svg " + flags->svg);
+    if (!flags->svg.empty())
+      throw ConfigError("--svg draws one algorithm; name it, for example: paceline algorithm ring --svg " + flags->svg);
     return list_algorithms(*flags);
   };
 }

@@ -1,4 +1,4 @@
-#include "pipeline.h"
+#include "algorithm_pipeline.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -43,10 +43,10 @@ PipelineProblem problem_of(const Row& row, const PipelineFlags& flags) {
 PipelineCosts costs_of(const PipelineFlags& flags) {
   const bool positive = std::ranges::all_of(flags.costs, [](double cost) { return std::isfinite(cost) && cost > 0; });
   if (flags.costs.size() != 3 || !positive || !std::isfinite(flags.transfer) || flags.transfer < 0)
-    throw ConfigError(fmt::format(
-        "--costs {} --transfer {}: the costs are three positive numbers, of forward, input gradients and weight gradients, as in "
-        "--costs 1,1,1; a transfer costs 0 or more",
-        fmt::join(flags.costs, ","), flags.transfer));
+    throw ConfigError(
+        fmt::format("--costs {} --transfer {}: --costs needs three positive numbers (forward, input gradients, weight gradients), for "
+                    "example --costs 1,1,1; --transfer must be 0 or more",
+                    fmt::join(flags.costs, ","), flags.transfer));
   return {flags.costs[0], flags.costs[1], flags.costs[2]};
 }
 
@@ -134,12 +134,12 @@ std::vector<int> in_flight_by_formula(const Row& row, const PipelineProblem& pro
 std::string explain(const Row& row, const PipelineProblem& problem, const PipelineFlags& flags, const PipelinePlay& play, double formula,
                     bool color) {
   std::string text = fmt::format("  {} - {}\n\n", row.key, row.help);
-  text += fmt::format("  {}, {}{}; a micro-batch costs a stage {:g} forward, {:g} for input gradients, {:g} for weight gradients{}\n",
+  text += fmt::format("  {}, {}{}; per micro-batch and stage: forward costs {:g}, input gradients {:g}, weight gradients {:g}{}\n",
                       observe::plural(problem.stages, "stage"), micro_batches(problem.micro_batches),
-                      problem.chunks > 1 ? fmt::format(", {} chunks a rank", problem.chunks) : "", flags.costs[0], flags.costs[1],
+                      problem.chunks > 1 ? fmt::format(", {} chunks per rank", problem.chunks) : "", flags.costs[0], flags.costs[1],
                       flags.costs[2], flags.transfer > 0 ? fmt::format(", a transfer {:g}", flags.transfer) : "");
   text += fmt::format("  {:<12}{:.4g}, of which {} is bubble\n", "takes", play.makespan, observe::show_percent(play.bubble, 2));
-  text += fmt::format("  {:<12}{} of bubble, for stages that cost the same and transfers that cost nothing\n", "formula",
+  text += fmt::format("  {:<12}{} of bubble, if all stages cost the same and transfers are free\n", "formula",
                       observe::show_percent(formula, 2));
   text += fmt::format("  {:<12}{} in flight at most, by stage\n", "activations", fmt::join(play.in_flight, " "));
   text += fmt::format("  {:<12}{} between ranks\n\n", "messages", observe::show_count(play.messages));

@@ -115,7 +115,7 @@ int show(const CheckpointFlags& flags) {
 /// Reads every checkpoint of a run and compares its checksums; exit code 1 if one is damaged.
 int verify(const CheckpointFlags& flags) {
   const auto files = train::list_checkpoints(flags.path);
-  if (files.empty()) throw DataError(flags.path, "no checkpoint here; give a run's folder or a checkpoint");
+  if (files.empty()) throw DataError(flags.path, "no checkpoint found; name a run folder or a checkpoint");
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   bool all_good = true;
   for (const auto& file : files) {
@@ -147,10 +147,10 @@ void refuse_own_files(const std::filesystem::path& checkpoint, const std::string
   const fs::path target = real(output), from = real(checkpoint), folder = from.parent_path(), run = folder.parent_path();
   const bool of_run = folder.filename() == "checkpoints";
   if (target == from || (of_run && lies_in(target, folder)))
-    throw ConfigError(fmt::format("{} is in the folder of the checkpoints that it is made from; write it to another folder", output));
+    throw ConfigError(fmt::format("{} is in the folder of the checkpoint that it is converted from; write it to another folder", output));
   const bool weights = target.parent_path() == run && target.extension() == ".safetensors";
   if (of_run && lies_in(target, run) && !weights && fs::is_regular_file(target, none))
-    throw ConfigError(fmt::format("{} is a file of the run itself; write to another one", output));
+    throw ConfigError(fmt::format("{} is a file of the run itself; name another file", output));
 }
 
 int convert(const CheckpointFlags& flags) {
@@ -176,7 +176,7 @@ Action add_checkpoint(CLI::App& app) {
   auto chosen = std::make_shared<int (*)(const CheckpointFlags&)>(nullptr);
   const auto add = [&](const char* name, const char* help, int (*run)(const CheckpointFlags&)) {
     CLI::App* sub = app.add_subcommand(name, help);
-    sub->add_option("PATH", flags->path, "a run's folder (its newest good checkpoint) or a checkpoint")->required();
+    sub->add_option("PATH", flags->path, "a run folder (its newest intact checkpoint is used) or a checkpoint")->required();
     add_json_flag(*sub, flags->json);
     sub->callback([chosen, run] { *chosen = run; });
     return sub;
@@ -184,10 +184,11 @@ Action add_checkpoint(CLI::App& app) {
   CLI::App* shows = add("show", "a checkpoint's summary and recipe, or its tensors", show);
   shows->add_flag("--tensors", flags->tensors, "list the names and shapes of its tensors instead of the recipe");
   add_examples(*shows, {"paceline checkpoint show runs/demo", "paceline checkpoint show --tensors runs/demo"});
-  add_examples(*add("verify", "compare every checksum", verify), {"paceline checkpoint verify runs/demo"});
+  add_examples(*add("verify", "verify every checksum of a checkpoint", verify), {"paceline checkpoint verify runs/demo"});
   CLI::App* sub = add("convert", "write the weights as safetensors under PyTorch's names", convert);
-  sub->add_option("OUTPUT", flags->output, "the file to write; a folder/ gets files of at most 5 GB and an index")->required();
-  sub->add_option("--names", flags->names, "pytorch, or gpt2: as Hugging Face's GPT-2 names and transposes the weights of network gpt")
+  sub->add_option("OUTPUT", flags->output, "the file to write; if it ends with /, a folder with files of at most 5 GB and an index")
+      ->required();
+  sub->add_option("--names", flags->names, "pytorch, or gpt2: the names and transposed weights of Hugging Face's GPT-2, for network gpt")
       ->check(CLI::IsMember({"pytorch", "gpt2"}))
       ->capture_default_str();
   add_examples(*sub, {"paceline checkpoint convert runs/demo weights.safetensors",

@@ -68,7 +68,7 @@ int run_compare(const CompareFlags& flags) {
   }
   if (found.stopped) {
     const auto kept = static_cast<std::int64_t>(train::count_finished(folder));
-    log::error("stopped on request; {} kept in {}, and the same command goes on from there",
+    log::error("stopped on request; {} kept in {}. Run the same command again to continue",
                kept == 1 ? "1 run is" : fmt::format("{} runs are", kept), folder.string());
     return kStopped;
   }
@@ -84,14 +84,15 @@ int run_compare(const CompareFlags& flags) {
 Action add_compare(CLI::App& app) {
   auto flags = std::make_shared<CompareFlags>();
   app.add_option("RECIPE", flags->words, "a recipe file, and any settings as section.key=value; [compare] says what is compared");
-  app.add_option("--folder", flags->folder, "of the runs and the report; runs that are done there are not made again");
-  app.add_option("--together", flags->together, "runs at a time; 0: what suits the device")->check(whole_number(0));
+  app.add_option("--folder", flags->folder, "folder of the runs and the report; runs that are complete there are not repeated");
+  app.add_option("--together", flags->together, "runs at a time; 0: chosen for the device")->check(whole_number(0));
   add_json_flag(app, flags->json);
-  add_examples(app, {"paceline compare recipes/lc_asgd_quick.toml",
-                     "paceline compare recipes/lc_asgd_quick.toml compare.workers=[4,8] compare.seeds=[1,2,3]",
-                     "paceline compare recipes/lc_asgd_cifar10.toml data.root=DIR train.device=cuda --folder results",
-                     "paceline compare my.toml compare.algorithms=\"sgd; asgd; half: strategy.name=asgd optim.rate=0.05\" --json", "",
-                     "data.batch is that of one worker. Interrupted, the same command goes on with the runs that are missing."});
+  add_examples(app,
+               {"paceline compare recipes/lc_asgd_quick.toml",
+                "paceline compare recipes/lc_asgd_quick.toml compare.workers=[4,8] compare.seeds=[1,2,3]",
+                "paceline compare recipes/lc_asgd_cifar10.toml data.root=DIR train.device=cuda --folder results",
+                "paceline compare my.toml compare.algorithms=\"sgd; asgd; half: strategy.name=asgd optim.rate=0.05\" --json", "",
+                "data.batch counts the samples of one worker. After an interruption, the same command continues with the missing runs."});
   return [flags] { return run_compare(*flags); };
 }
 

@@ -62,7 +62,7 @@ std::string CompareReport::staleness_figure() const {
 
 std::string CompareReport::prediction_figure(const Outcome& outcome) const {
   constexpr std::size_t kShown = 200;  // reports
-  observe::Figure figure{.title = fmt::format("{}, {}: what the predictors said", outcome.contestant.algorithm,
+  observe::Figure figure{.title = fmt::format("{}, {}: what the predictors predicted", outcome.contestant.algorithm,
                                               panel_title(outcome.contestant.clock, outcome.contestant.workers)),
                          .subtitle = "",
                          .panels = {}};

@@ -260,10 +260,10 @@ void CompareReport::write(const std::filesystem::path& folder) const {
     if (!content.empty()) page += fmt::format("## {}\n\n{}\n", heading, content);
   };
   section("Differences, seed by seed", difference_table());
-  section("Time to an accuracy", time_table());
+  section("Time to reach an accuracy", time_table());
   section("What was chosen on held-out samples", choice_table());
   section("What the predictors cost", cost_table());
-  section("How far the predictors were off", predictor_table());
+  section("Errors of the predictors", predictor_table());
   section("What was measured and what was assumed", measured_and_assumed());
   const auto picture = [&](const std::string& name, const std::string& svg, const std::string& what) {
     write_atomically(folder / name, svg);

@@ -74,7 +74,7 @@ std::string CompareReport::error_table() const {
   }
   if (!found_.choices.empty()) names.emplace_back("chosen");
   if (served()) names.emplace_back("mean staleness");
-  if (sent()) names.emplace_back("kB sent a step");
+  if (sent()) names.emplace_back("kB sent per step");
   names.insert(names.end(), {"seconds are", "seconds"});
   std::string text = table_head(names);
   for (const Group& group : groups_) {
@@ -110,12 +110,12 @@ std::string CompareReport::choice_table() const {
     }
   }
   text += fmt::format(
-      "\nOn the last {} training samples, which these runs did not train on; seeds {}. The final runs train on all of them, "
-      "and nobody has looked at the test set before.\n",
+      "\nMeasured on the last {} training samples, which these runs did not train on; seeds {}. The final runs train on all samples. The "
+      "test set was not used to choose.\n",
       show_count(recipe_.compare.held_out), fmt::join(recipe_.compare.tuning_seeds, ", "));
   if (recipe_.compare.widen > 0)
     text +=
-        fmt::format("Where the best point lay at the edge of its grid, values were added beyond it by the grid's own ratio, at most {}.\n",
+        fmt::format("Where the best point was at the edge of its grid, values beyond it were added by the grid's own ratio, at most {}.\n",
                     recipe_.compare.widen);
   return text;
 }
@@ -150,9 +150,9 @@ std::string CompareReport::time_table() const {
     }
     text += "\n";
   }
-  return text + fmt::format("\nTo the first evaluation on the test set that had it, {}.\n",
+  return text + fmt::format("\nUp to the first evaluation on the test set that reached it, {}.\n",
                             recipe_.train.evaluate_every > 0 ? fmt::format("one every {:g} epochs", recipe_.train.evaluate_every)
-                                                             : std::string("of which there is one, at the end"));
+                                                             : std::string("made once, at the end"));
 }
 
 std::string CompareReport::stragglers() const {
@@ -199,10 +199,8 @@ std::string CompareReport::predictor_table() const {
   if (rows.empty()) return "";
   return table_head({"predictor", "next loss", "losses of k reports", "steps"}) + rows +
          "\nRoot mean squared errors of the first seed, without the first tenth of the run. `lstm` is what the run predicted; the others "
-         "would "
-         "have said the\nvalue before (`last`), an exponential mean (`ema`), the mean so far (`constant`), lstm's own predictions in "
-         "random "
-         "order (`shuffled`), and the mean\nof 16 values on both sides, which nobody can know (`oracle`).\n";
+         "are the\nprevious value (`last`), an exponential mean (`ema`), the mean so far (`constant`), lstm's own predictions in random "
+         "order (`shuffled`), and the mean\nof 16 values on both sides, which needs the future (`oracle`).\n";
 }
 
 std::string CompareReport::measured_and_assumed() const {
@@ -217,11 +215,11 @@ std::string CompareReport::measured_and_assumed() const {
   if (any)
     text += fmt::format(
         "- Assumed: the virtual clock, and with it seconds, staleness and who comes first. [timing] says: {} with a mean of {:g} ms to "
-        "compute, {:g} MB/s and {:g} ms a message{}.\n",
+        "compute, {:g} MB/s and {:g} ms per message{}.\n",
         recipe_.timing.distribution, recipe_.timing.compute_ms, recipe_.timing.bandwidth_mb_per_s, recipe_.timing.latency_ms,
         clocks() ? "; compare.clocks: " + std::string(trimmed(recipe_.compare.clocks)) : "");
   if (any && has_baseline())
-    text += "- Plain SGD on one worker has the parameters beside it: the virtual clock charges it for no messages.\n";
+    text += "- Plain SGD on one worker holds the parameters itself, so the virtual clock charges it no messages.\n";
   return text;
 }
 

@@ -121,23 +121,23 @@ int run_doctor(bool json) {
   if (product / at::get_num_threads() < 10)
     advice.push_back(fmt::format("matrix products run at {:.0f} GFLOP/s: {}", product,
                                  blas.find("openblas") != std::string::npos
-                                     ? "the BLAS is a fast one, so the machine is slow or busy; try again when it is idle"
+                                     ? "the BLAS itself is fast, so the machine is slow or busy; try again when it is idle"
                                      : "install OpenBLAS (apt-get install libopenblas0-openmp)"));
   if (has_threads_of_its_own())
     advice.emplace_back(
-        "this OpenBLAS has threads of its own, and is slow while other programs use the cores: "
-        "apt-get install libopenblas0-openmp libopenblas0-pthread-");
+        "this OpenBLAS runs its own threads and is slow while other programs use the cores: apt-get install libopenblas0-openmp "
+        "libopenblas0-pthread-");
 #if !PACELINE_WITH_TOML
-  advice.push_back("built without toml++: recipes as files are not read (apt-get install libtomlplusplus-dev, build again)");
+  advice.push_back("built without toml++: recipe files cannot be read (apt-get install libtomlplusplus-dev, build again)");
 #endif
 #if !PACELINE_WITH_JPEG
-  advice.push_back("built without libjpeg: JPEG folders are not read (apt-get install libjpeg62-turbo-dev, build again)");
+  advice.push_back("built without libjpeg: JPEG files cannot be read (apt-get install libjpeg62-turbo-dev, build again)");
 #endif
 #if !PACELINE_WITH_PNG
-  advice.push_back("built without libpng: PNG folders are not read (apt-get install libpng-dev, build again)");
+  advice.push_back("built without libpng: PNG files cannot be read (apt-get install libpng-dev, build again)");
 #endif
-  advise_engine(advice, "mpi", "MPI: mpirun and srun cannot join hosts (apt-get install libopenmpi-dev openmpi-bin, build again)");
-  advise_engine(advice, "gloo", "Gloo: hosts without MPI cannot be joined (apt-get install libgloo-dev, build again)");
+  advise_engine(advice, "mpi", "MPI: mpirun and srun cannot connect hosts (apt-get install libopenmpi-dev openmpi-bin, build again)");
+  advise_engine(advice, "gloo", "Gloo: hosts cannot be connected without MPI (apt-get install libgloo-dev, build again)");
 
   nlohmann::ordered_json document = {
       {"paceline", PACELINE_VERSION},

@@ -66,8 +66,8 @@ int run_evaluate(const EvaluateFlags& flags) {
 Action add_evaluate(CLI::App& app) {
   auto flags = std::make_shared<EvaluateFlags>();
   add_trained_flags(app, *flags);
-  app.add_option("SETTINGS", flags->settings, "changes to the run's recipe as section.key=value: other data, another device");
-  app.add_option("--split", flags->split, "test, or train: without augmentation")
+  app.add_option("SETTINGS", flags->settings, "changes to the run's recipe as section.key=value, for example other data or another device");
+  app.add_option("--split", flags->split, "split to evaluate: test, or train (without augmentation)")
       ->check(CLI::IsMember({"test", "train"}))
       ->capture_default_str();
   add_examples(app, {"paceline evaluate runs/demo", "paceline evaluate runs/demo --split train",

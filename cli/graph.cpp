@@ -19,7 +19,7 @@ namespace {
 
 graph::TensorSplit hybrid_of(const graph::Graph& graph, const comm::MeshSizes& mesh, const std::string& hybrid, std::int64_t batch) {
   if (mesh.data < 2 || mesh.tensor > 1 || mesh.pipeline > 1)
-    throw ConfigError("--hybrid shares layers among data-parallel workers, two or more, and no others; use --mesh data=4");
+    throw ConfigError("--hybrid needs two or more data-parallel workers and no other axis; use for example --mesh data=4");
   return graph::hybrid_split(graph, hybrid, mesh.data, batch);
 }
 
@@ -33,12 +33,14 @@ Action add_graph(CLI::App& app) {
     bool json = false, sequence = false;
   };
   auto flags = std::make_shared<Flags>();
-  app.add_option("NETWORK", flags->network, "one of `paceline list`'s networks")->required();
+  app.add_option("NETWORK", flags->network, "one of `paceline list networks`")->required();
   app.add_option("SETTINGS", flags->settings, "settings of the network as model.key=value");
-  app.add_option("--mesh", flags->mesh, "show how ranks share the layers: tensor=2 splits them among two");
-  app.add_flag("--sequence", flags->sequence, "with --mesh: split positions between the layers that are split by channels");
-  app.add_option("--hybrid", flags->hybrid, "with --mesh data=4: layers that data-parallel workers share, as parallel.hybrid names them");
-  app.add_option("--batch", flags->batch, "with --hybrid: samples of a step, over all workers")->check(CLI::PositiveNumber);
+  app.add_option("--mesh", flags->mesh, "show how ranks share the layers, for example tensor=2 or data=4");
+  app.add_flag("--sequence", flags->sequence,
+               "with --mesh: sequence parallelism, which splits activations by position between tensor-parallel layers");
+  app.add_option("--hybrid", flags->hybrid,
+                 "with --mesh data=N: the layers that data-parallel workers share, written as in parallel.hybrid");
+  app.add_option("--batch", flags->batch, "with --hybrid: samples per step over all workers")->check(CLI::PositiveNumber);
   add_json_flag(app, flags->json);
   add_examples(app, {"paceline graph resnet50", "paceline graph resnet18 model.input=[3,32,32] model.classes=10",
                      "paceline graph gpt model.layers=12 model.width=768 model.heads=12 model.classes=50257 model.input=[1024]",
@@ -52,11 +54,11 @@ Action add_graph(CLI::App& app) {
     for (const std::string& setting : flags->settings) config.set(setting);
     if (model.network != flags->network)
       throw ConfigError(
-          fmt::format("model.network={} is not the network '{}' that is asked for; leave it out", model.network, flags->network));
+          fmt::format("model.network={} contradicts the network '{}' on the command line; leave it out", model.network, flags->network));
     const graph::Graph graph = graph::make_graph(model);
     if (flags->mesh.empty()) {
-      if (!flags->hybrid.empty()) throw ConfigError("--hybrid says which layers workers share; say how many with --mesh data=4");
-      if (flags->sequence) throw ConfigError("--sequence says how ranks share a network; say how many with --mesh tensor=2");
+      if (!flags->hybrid.empty()) throw ConfigError("--hybrid needs the number of workers; add --mesh data=4");
+      if (flags->sequence) throw ConfigError("--sequence needs the number of ranks; add --mesh tensor=2");
       if (flags->json) print_json(graph::to_json(graph));
       else std::cout << graph::layer_table(graph);
       return kDone;

@@ -99,7 +99,7 @@ std::string man_page(const CLI::App& app) {
     else page += roff(line) + "\n";
   }
   if (page.find("\n.nf\n") != std::string::npos) page += ".fi\n";
-  page += ".SH EXIT STATUS\n0: done. 1: failed. 2: the request, or a file, is wrong. 3: stopped by a signal, with a checkpoint.\n";
+  page += ".SH EXIT STATUS\n0: success. 1: failure. 2: wrong usage, settings or input files. 3: stopped by a signal, with a checkpoint.\n";
   if (app.get_parent() != nullptr) page += fmt::format(".SH SEE ALSO\n\\fB{}\\fR(1)\n", roff(with_dashes(words_to(*app.get_parent()))));
   return page;
 }
@@ -120,7 +120,7 @@ Action add_help(CLI::App& app) {
     bool man = false, json = false;
   };
   auto flags = std::make_shared<Flags>();
-  app.add_option("COMMAND", flags->words, "the command, and the one below it: checkpoint show");
+  app.add_option("COMMAND", flags->words, "a command and its subcommand, for example: checkpoint show");
   app.add_flag("--man", flags->man, "print it as a man page");
   app.add_option("--write-man", flags->folder, "write the man pages of all commands to this folder");
   add_json_flag(app, flags->json);

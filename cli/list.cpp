@@ -59,7 +59,7 @@ Action add_list(CLI::App& app) {
     bool json = false;
   };
   auto flags = std::make_shared<Flags>();
-  app.add_option("WHAT", flags->only, "one list only, for example networks; keys: every key of a recipe with its default");
+  app.add_option("WHAT", flags->only, "print this list only, for example networks; keys: every recipe key with its default");
   add_json_flag(app, flags->json);
   add_examples(app, {"paceline list", "paceline list networks", "paceline list keys", "paceline list --json"});
   return [flags] { return flags->only == kKeys ? list_keys(flags->json) : list_registries(flags->only, flags->json); };

@@ -35,12 +35,12 @@ constexpr Row kCommands[] = {
     {"plan", "find the fastest way to train on a cluster: parallelism, ZeRO, micro-batches, compression", cli::add_plan},
     {"study", "recompute a published scalability study, with figures", cli::add_study},
     {"probe", "measure this machine, or the ranks of a job, and write a cluster file", cli::add_probe},
-    {"profile", "measure what the layers of a network cost on this device, by batch size", cli::add_profile},
-    {"verify", "compare the predictions of runs with the measurements", cli::add_verify},
+    {"profile", "measure the time of a network's layers on this device, by batch size", cli::add_profile},
+    {"verify", "compare the predicted step times of runs with the measured ones", cli::add_verify},
     {"evaluate", "measure the loss and accuracy of a trained network", cli::add_evaluate},
     {"predict", "classify images with a trained network", cli::add_predict},
     {"sample", "continue a text with a trained network", cli::add_sample},
-    {"tokenize", "encode text into files of tokens, for the dataset 'tokens'", cli::add_tokenize},
+    {"tokenize", "encode text as token files, for the dataset 'tokens'", cli::add_tokenize},
     {"list", "list networks, datasets, optimizers and everything else a recipe can name", cli::add_list},
     {"doctor", "check this machine: versions, BLAS, devices", cli::add_doctor},
     {"bench", "measure Paceline against its peers on this machine", cli::add_bench},
@@ -104,6 +104,6 @@ int main(int argc, char** argv) {
     const int code = run(argc, argv);
     if (std::cout.flush()) return code;
     if (code != kDone) return code;
-    throw Error("standard output could not be written to; is it closed, or the disk full?");
+    throw Error("cannot write to standard output; check whether it is closed or the disk is full");
   });
 }

@@ -18,10 +18,10 @@ std::vector<std::int64_t> whole_list(std::string_view text, std::string_view fla
     std::int64_t number = 0;
     const auto [end, problem] = std::from_chars(item.data(), item.data() + item.size(), number);
     if (problem != std::errc{} || end != item.data() + item.size() || number < 1 || number > most)
-      throw ConfigError(fmt::format("{}: '{}' is no whole number from 1 to {}", flag, item, most));
+      throw ConfigError(fmt::format("{}: '{}' is not a whole number from 1 to {}", flag, item, most));
     numbers.insert(number);
   }
-  if (numbers.empty()) throw ConfigError(fmt::format("{} names no number; write it like {} 1,2", flag, flag));
+  if (numbers.empty()) throw ConfigError(fmt::format("{} needs at least one number, for example {} 1,2", flag, flag));
   return {numbers.begin(), numbers.end()};
 }
 

@@ -182,8 +182,10 @@ int run_memory(const MemoryFlags& flags) {
 Action add_memory(CLI::App& app) {
   auto flags = std::make_shared<MemoryFlags>();
   app.add_option("RECIPE", flags->words, "a recipe file or a network, and any settings as section.key=value");
-  app.add_option("--mesh", flags->mesh, "data=2,pipeline=2,tensor=2, or some of these (parallel.data, parallel.pipeline, parallel.tensor)");
-  app.add_flag("--measure", flags->measure, "train a few steps, with the ranks as threads, and print what they really held");
+  app.add_option(
+      "--mesh", flags->mesh,
+      "sizes of the mesh, for example data=2,pipeline=2,tensor=2 (the same as parallel.data, parallel.pipeline, parallel.tensor)");
+  app.add_flag("--measure", flags->measure, "train a few steps with the ranks as threads, and print the memory that they really used");
   add_json_flag(app, flags->json);
   add_examples(app,
                {"paceline memory recipes/mnist_lenet5.toml data.root=DIR",

@@ -59,8 +59,8 @@ void require_here(const train::Recipe& recipe, const perf::Cluster& cluster) {
   const std::string here = tensor::parse_device(recipe.train.device).is_cpu() ? "cpu" : "gpu", &there = cluster.device.kind;
   if (!there.empty() && there != here)
     throw ConfigError(
-        fmt::format("--probe-top trains on this machine's {}, and cluster '{}' is of devices of kind \"{}\"; leave it out, or "
-                    "take the cluster.toml of `paceline probe`",
+        fmt::format("--probe-top trains on this machine's {}, but the devices of cluster '{}' are of kind \"{}\"; leave it out, or use the "
+                    "cluster.toml that `paceline probe` writes",
                     here, cluster.name, there));
 }
 
@@ -92,7 +92,7 @@ void write_plan_recipe(const PlanFlags& flags, const train::Recipe& recipe, cons
 }
 
 int run_plan(const PlanFlags& flags) {
-  if (flags.words.empty()) throw ConfigError("names neither a network nor a recipe; `paceline list networks` shows which there are");
+  if (flags.words.empty()) throw ConfigError("is neither a network nor a recipe file; `paceline list networks` lists the networks");
   std::vector<std::string> words = plan_words(flags.words);
   train::Recipe recipe;
   Config config = recipe.config();
@@ -159,20 +159,23 @@ Action add_plan(CLI::App& app) {
   app.add_option("RECIPE", flags->words, "a network or a recipe file, and any settings as section.key=value; sizes in [parallel] are kept");
   app.add_option("--cluster", flags->cluster,
                  "one of `paceline list clusters`, or a cluster file (default cluster.toml, which probe writes)");
-  app.add_option("-n,--workers", flags->workers, "devices that train together (default: the recipe's, else all of the cluster)")
+  app.add_option("-n,--workers", flags->workers, "number of devices (default: the recipe's workers, else all devices of the cluster)")
       ->check(whole_number(1, 1 << 20));
-  app.add_option("--batch", flags->batch, "samples of a step, all workers together (default: the recipe's; of a network 32 per worker)")
+  app.add_option("--batch", flags->batch, "samples per step over all workers (default: the recipe's; for a network: 32 per worker)")
       ->check(whole_number(1));
-  app.add_option("--memory", flags->memory_gb, "GB that a device may use (default: what the cluster says)")->check(positive);
-  app.add_option("--price", flags->price, "of a device for an hour, in any currency: prices a million samples")->check(positive);
-  app.add_option("--profile", flags->profile, "seconds of the network's units, which `paceline profile` measured (default: the roofline)");
-  app.add_option("--rows", flags->rows, "plans to show")->check(whole_number(1, 1000))->capture_default_str();
-  app.add_option("--explain", flags->explain, "show plan K in full: time, memory, what would make it faster, its step program")
+  app.add_option("--memory", flags->memory_gb, "memory per device in GB (default: the cluster's)")->check(positive);
+  app.add_option("--price", flags->price, "price of a device per hour, in any currency; plans then show the price of a million samples")
+      ->check(positive);
+  app.add_option("--profile", flags->profile,
+                 "file of `paceline profile` with the network's measured times (default: the roofline of the device)");
+  app.add_option("--rows", flags->rows, "number of plans to show")->check(whole_number(1, 1000))->capture_default_str();
+  app.add_option("--explain", flags->explain, "explain plan K: its time, its memory, what would make it faster, its step program")
       ->check(whole_number(1));
   app.add_option("--probe-top", flags->probe_top,
-                 "train the first K plans here for some steps, as threads, and rank them by the clock, now and in later plans")
+                 "train the best K plans on this machine for some steps, with threads as workers, and rank them by the measured time, now "
+                 "and in later searches")
       ->check(whole_number(1, 100));
-  app.add_option("--write-recipe", flags->recipe, "write the first plan, or the one that --explain names, as a recipe");
+  app.add_option("--write-recipe", flags->recipe, "write the best plan, or the one of --explain, as a recipe to this file");
   add_json_flag(app, flags->json);
   add_examples(
       app,

@@ -75,8 +75,8 @@ std::string other_plans_text(const perf::Plans& plans) {
   const double exact = plans.exact.front().samples_per_s;
   const int title = title_width(plans.others);
   std::string text = fmt::format(
-      "\n  These train otherwise: more samples per second need not mean the same accuracy sooner.\n"
-      "      {} {:>12} {:>14} {:>9}  {}\n",
+      "\n  These change the training itself: more samples per second need not mean the same accuracy sooner.\n      {} {:>12} {:>14} {:>9} "
+      " {}\n",
       fit("plan", title), "samples/s", "of the best", "memory", "what it gives up");
   for (const perf::Plan& plan : plans.others)
     text += fmt::format("      {} {:>12} {:>14} {:>9}  {}\n", fit(short_title(plan.choice), title), observe::show_rate(plan.samples_per_s),
@@ -151,7 +151,7 @@ std::string plans_text(const perf::PlanQuestion& question, const perf::Plans& pl
   const bool measured = std::ranges::any_of(plans.exact, [](const perf::Plan& plan) { return plan.measured_s > 0; });
   const perf::Plan& best = plans.exact.front();
   std::string text = fmt::format(
-      "{} on {}: {}, a batch of {}, {} each\n  {} plans: {} do not fit, {} were played step by step\n\n", question.graph->network(),
+      "{} on {}: {}, a batch of {}, {} each\n  {} plans: {} do not fit, {} were simulated step by step\n\n", question.graph->network(),
       question.cluster.name, observe::plural(question.workers, "worker"), observe::plural(question.batch, "sample"),
       memory::readable(question.memory > 0 ? question.memory : static_cast<std::int64_t>(question.cluster.device.memory.value)),
       observe::show_count(plans.considered), observe::show_count(plans.too_large), observe::show_count(plans.costed));
@@ -178,7 +178,7 @@ std::string explain_text(const perf::PlanQuestion& question, const perf::Plan& p
   using Axis = schedule::Action::Axis;
   for (const Axis axis : {Axis::data, Axis::tensor, Axis::pipeline, Axis::server})
     if (plan.cost.bytes[axis] > 0)
-      text += fmt::format("    a rank sends {} a step along the {} axis, {} of {} exposed{}\n",
+      text += fmt::format("    a rank sends {} per step along the {} axis, {} of {} exposed{}\n",
                           memory::readable(static_cast<std::int64_t>(plan.cost.bytes[axis])), name_of(axis),
                           show_step(plan.cost.split.exposed[axis]), show_step(plan.cost.communication[axis]),
                           axis == Axis::data && !plan.algorithm.empty() ? fmt::format("; algorithm {}", plan.algorithm) : "");

@@ -20,10 +20,10 @@ struct PredictFlags : TrainedFlags {
 int run_predict(PredictFlags flags) {
   std::vector<std::string> files;
   for (const std::string& word : flags.words) (is_assignment(word) ? flags.settings : files).push_back(word);
-  if (files.empty()) throw ConfigError("there is nothing to predict; name pictures: paceline predict RUN a.jpg b.png");
+  if (files.empty()) throw ConfigError("no image is named; use paceline predict RUN a.jpg b.png");
   train::TrainedRun run = open_trained(flags);
   if (run.dataset(data::Split::test).info().tokens)
-    throw ConfigError(fmt::format("{} is of '{}', which reads text; use paceline sample {} --prompt TEXT", run.checkpoint().string(),
+    throw ConfigError(fmt::format("{} was trained on '{}', which is text; use paceline sample {} --prompt TEXT", run.checkpoint().string(),
                                   run.recipe().model.network, flags.run));
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   std::size_t widest = 0;
@@ -47,8 +47,8 @@ int run_predict(PredictFlags flags) {
 Action add_predict(CLI::App& app) {
   auto flags = std::make_shared<PredictFlags>();
   add_trained_flags(app, *flags);
-  app.add_option("FILES", flags->words, "JPEG and PNG files, and any changes to the run's recipe as section.key=value")->required();
-  app.add_option("--top", flags->top, "classes shown of each, the likeliest first")->check(whole_number(1))->capture_default_str();
+  app.add_option("FILES", flags->words, "JPEG and PNG files, and changes to the run's recipe as section.key=value")->required();
+  app.add_option("--top", flags->top, "classes to show for each image, the likeliest first")->check(whole_number(1))->capture_default_str();
   add_examples(app, {"paceline predict runs/photos cat.jpg dog.png", "paceline predict runs/photos *.jpg --top 1 --json"});
   return [flags] { return run_predict(*flags); };
 }

@@ -126,7 +126,7 @@ std::string cluster_text(const perf::Cluster& cluster) {
   text += fmt::format("  {:<16}{}\n", "updates", text_of(device.update_bandwidth, Dimension::bandwidth));
   text += fmt::format("  {:<16}{}\n", "reductions", text_of(device.reduce_bandwidth, Dimension::bandwidth));
   if (device.page_bandwidth.value > 0)
-    text += fmt::format("  {:<16}{} released and taken again\n", "pages", text_of(device.page_bandwidth, Dimension::bandwidth));
+    text += fmt::format("  {:<16}{} to release and take again\n", "pages", text_of(device.page_bandwidth, Dimension::bandwidth));
   text += fmt::format("  {:<16}{} for each operation\n", "launches", text_of(device.launch, Dimension::time));
   if (device.slowdown.value > 0)
     text += fmt::format("  {:<16}{} as long beside an allreduce\n", "computing", text_of(device.slowdown, Dimension::factor));
@@ -200,15 +200,18 @@ int run_probe(const ProbeFlags& flags) {
 
 Action add_probe(CLI::App& app) {
   auto flags = std::make_shared<ProbeFlags>();
-  app.add_option("-n,--workers", flags->workers, "devices that this host is divided into, which measure together (default 2; 1 with a GPU)")
+  app.add_option("-n,--workers", flags->workers,
+                 "devices into which this host is divided; they measure at the same time (default 2; 1 with a GPU)")
       ->check(whole_number(1, 1024));
-  app.add_option("--ranks", flags->ranks,
-                 "numbers of ranks whose collectives are measured as well, separated by commas; more ranks than devices take turns "
-                 "(default: twice as many)");
-  app.add_option("--device", flags->device, "cpu, cuda or auto")->capture_default_str();
-  app.add_option("--precision", flags->precisions, "beside fp32, separated by commas (default: tf32,bf16 with a GPU)");
-  app.add_option("--name", flags->name, "of the cluster (default: this host's)");
-  app.add_option("--seconds", flags->seconds, "that each point is measured for")->capture_default_str()->check(CLI::Range(0.0, 60.0));
+  app.add_option(
+      "--ranks", flags->ranks,
+      "numbers of ranks whose collectives are measured too, separated by commas; if there are more ranks than devices, they take turns "
+      "(default: twice the devices)");
+  app.add_option("--device", flags->device, "device to measure: cpu, cuda or auto")->capture_default_str();
+  app.add_option("--precision", flags->precisions,
+                 "precisions to measure besides fp32, separated by commas (default: tf32,bf16 with a GPU)");
+  app.add_option("--name", flags->name, "name of the cluster (default: the name of this host)");
+  app.add_option("--seconds", flags->seconds, "seconds per measurement")->capture_default_str()->check(CLI::Range(0.0, 60.0));
   app.add_option("-o,--out", flags->out, "cluster file to write (- prints it)")->capture_default_str();
   add_json_flag(app, flags->json);
   add_examples(app, {"paceline probe", "paceline probe --workers 4 -o four.toml", "paceline run -np 2 paceline probe",

@@ -17,7 +17,7 @@
 #include "paceline/base/files.h"
 #include "paceline/base/text.h"
 #include "paceline/comm/engine.h"
-#include "paceline/measure/network.h"
+#include "paceline/measure/network_profile.h"
 #include "paceline/observe/measuring_line.h"
 #include "paceline/tensor/recorded.h"
 #include "paceline/train/from_recipe.h"
@@ -37,7 +37,7 @@ struct ProfileFlags {
 
 /// The recipe; a network's key instead of a file stands for that network, as it is.
 train::Recipe profiled_recipe(ProfileFlags flags) {
-  if (flags.words.empty()) throw ConfigError("name a network or a recipe; `paceline list networks` shows which networks there are");
+  if (flags.words.empty()) throw ConfigError("name a network or a recipe file; `paceline list networks` lists the networks");
   train::Recipe recipe;
   const std::string first = flags.words.front();
   const bool network = names_network(first);
@@ -99,7 +99,8 @@ Measurement measurement_of(const ProfileFlags& flags, const comm::World& world) 
     made.options.optimizers.back().name = std::string(find(optim::optimizers(), "optimizer", name).key);
     validate(made.options.optimizers.back());
   }
-  if (made.precisions.empty() || made.options.optimizers.empty()) throw ConfigError("--precision and --optimizers must name one at least");
+  if (made.precisions.empty() || made.options.optimizers.empty())
+    throw ConfigError("--precision and --optimizers each need at least one name");
   return made;
 }
 
@@ -190,8 +191,8 @@ std::string table_text(const perf::ProfileTable& table) {
 /// What `--steps` asks for; nothing where it does not.
 std::optional<ProfiledRuns> runs_of(const ProfileFlags& flags, const Measurement& of, const comm::World& world) {
   if (flags.steps.empty()) return std::nullopt;
-  if (world.size > 1) throw ConfigError("--steps trains with threads of one process; leave out the launcher");
-  if (!of.has_data) throw ConfigError("--steps trains on data: add data.name=text data.root=FILE");
+  if (world.size > 1) throw ConfigError("--steps trains with the threads of one process; start it without a launcher");
+  if (!of.has_data) throw ConfigError("--steps needs data to train on; add for example data.name=text data.root=FILE");
   ProfiledRuns runs{.words = flags.words, .workers = whole_list(flags.steps, "--steps", 1024), .seconds = 2 * flags.seconds};
   runs.batch = flags.step_batch > 0 ? flags.step_batch : std::ranges::max(of.options.batches);
   runs.cores = world.cores;
@@ -265,17 +266,19 @@ int run_profile(const ProfileFlags& flags) {
 Action add_profile(CLI::App& app) {
   auto flags = std::make_shared<ProfileFlags>();
   app.add_option("NETWORK", flags->words, "a network or a recipe file, and any settings as section.key=value");
-  app.add_option("--batch", flags->batches, "samples of a pass, separated by commas (default 8,32,128)");
-  app.add_option("--workers", flags->workers,
-                 "workers of this host that compute at the same time, each with its share of the cores: 1,2,4 (default 1)");
-  app.add_option("--precision", flags->precisions, "separated by commas; left out: the recipe's (fp32)");
-  app.add_option("--optimizers", flags->optimizers, "whose updates to measure (default sgd,adamw)");
-  app.add_option("--seconds", flags->seconds, "that each batch size is measured for (default 1)")->check(CLI::Range(0.0, 3600.0));
+  app.add_option("--batch", flags->batches, "batch sizes to measure, separated by commas (default 8,32,128)");
+  app.add_option(
+      "--workers", flags->workers,
+      "numbers of workers that compute at the same time on this host, each with its share of the cores, for example 1,2,4 (default 1)");
+  app.add_option("--precision", flags->precisions, "precisions, separated by commas (default: the recipe's, else fp32)");
+  app.add_option("--optimizers", flags->optimizers, "optimizers whose updates to measure, separated by commas (default sgd,adamw)");
+  app.add_option("--seconds", flags->seconds, "seconds per batch size (default 1)")->check(CLI::Range(0.0, 3600.0));
   app.add_option("--steps", flags->steps,
-                 "train whole steps of every kind of run with so many workers (2,4), and let them correct later predictions and plans");
-  app.add_option("--step-batch", flags->step_batch, "samples of such a step, all workers together (default: the largest of --batch)")
+                 "also train whole steps of every kind of run with these numbers of workers, for example 2,4; later predictions and plans "
+                 "are corrected by them");
+  app.add_option("--step-batch", flags->step_batch, "with --steps: samples per step over all workers (default: the largest of --batch)")
       ->check(whole_number(1));
-  app.add_option("-o,--out", flags->out, "file to write, or to add to (default NETWORK.profile.json; - prints it)");
+  app.add_option("-o,--out", flags->out, "file to write or extend (default NETWORK.profile.json; - prints it)");
   add_json_flag(app, flags->json);
   add_examples(app,
                {"paceline profile lenet5", "paceline profile resnet18 model.input=[3,32,32] model.classes=10 --batch 16,64 --workers 1,2",

@@ -11,7 +11,7 @@
 #include "paceline/base/text.h"
 #include "paceline/observe/text.h"
 #include "paceline/perf/run_steps.h"
-#include "paceline/train/prediction.h"
+#include "paceline/train/predicted_time.h"
 #include "paceline/train/step_correction.h"
 #include "paceline/train/workers.h"
 

@@ -16,7 +16,7 @@
 #include "paceline/base/key_file.h"
 #include "paceline/base/suggest.h"
 #include "paceline/launch/launcher.h"
-#include "paceline/launch/network.h"
+#include "paceline/launch/this_host.h"
 #include "paceline/launch/variables.h"
 #include "paceline/program/train_plan.h"
 
@@ -36,7 +36,7 @@ struct RunFlags {
 
 Nanoseconds duration_of(const char* flag, double seconds) {
   if (!(seconds >= 0 && seconds <= kLongest))  // this way round it refuses nan too
-    throw ConfigError(fmt::format("{} {:g}: give seconds from 0 to {:g}", flag, seconds, kLongest));
+    throw ConfigError(fmt::format("{} {:g} is not between 0 and {:g} seconds", flag, seconds, kLongest));
   return std::chrono::duration_cast<Nanoseconds>(std::chrono::duration<double>(seconds));
 }
 
@@ -58,7 +58,7 @@ launch::Request request_of(const RunFlags& flags, const launch::Machine& machine
   request.nodes = launch::parse_nodes(flags.nodes);
   if (flags.node_rank >= 0) request.node_rank = flags.node_rank;
   if (flags.standalone && (request.nodes > 1 || !request.hosts.empty()))
-    throw ConfigError("--standalone means this host alone; leave it or the other hosts out");
+    throw ConfigError("--standalone means this host alone; leave out either it or the other hosts");
   return request;
 }
 
@@ -79,7 +79,7 @@ void set_address(const RunFlags& flags, int nodes, launch::Job& job) {
   job.port = flags.port;
   if (!flags.endpoint.empty()) {
     if (!flags.address.empty() || flags.port > 0)
-      throw ConfigError("--rdzv-endpoint says the same as --master-addr and --master-port; give one of them");
+      throw ConfigError("--rdzv-endpoint replaces --master-addr and --master-port; give one or the other");
     const auto colon = flags.endpoint.rfind(':');
     job.address = flags.endpoint.substr(0, colon);
     if (colon != std::string::npos) {
@@ -105,7 +105,7 @@ std::vector<std::string> exported(const std::vector<std::string>& asked) {
   for (const std::string& word : asked) {
     const char* here = std::getenv(word.c_str());
     if (word.find('=') == std::string::npos && here == nullptr)
-      throw ConfigError(fmt::format("-x {}: it is not set here; give a value, as in -x {}=…", word, word));
+      throw ConfigError(fmt::format("-x {}: this variable is not set; give it a value: -x {}=…", word, word));
     launch::set_variable(variables, word.find('=') != std::string::npos ? word : word + "=" + here);
   }
   return variables;
@@ -115,7 +115,8 @@ std::filesystem::path this_program() { return std::filesystem::read_symlink("/pr
 
 /// This program itself, if a recipe or one of its commands is given in place of a program.
 std::vector<std::string> program_of(std::vector<std::string> words) {
-  if (words.empty()) throw ConfigError("what should the ranks run? `paceline run -np 2 -- PROGRAM ARGUMENTS…`, or `-- train my.toml`");
+  if (words.empty())
+    throw ConfigError("no program to run; use `paceline run -np 2 -- PROGRAM ARGUMENTS…`, or `paceline run -np 2 -- train my.toml`");
   const bool recipe = words.front().ends_with(".toml");
   if (recipe) words.insert(words.begin(), "train");
   if (recipe || words.front() == "train" || words.front() == "bench") words.insert(words.begin(), this_program());
@@ -173,7 +174,7 @@ int run(const RunFlags& flags, const std::vector<std::string>& words, const CLI:
   if (job.ssh.empty()) throw ConfigError("--ssh needs a program");
 
   if (flags.only >= job.plan.size)
-    throw ConfigError(fmt::format("--only-rank-output {}: there are ranks 0 to {}", flags.only, job.plan.size - 1));
+    throw ConfigError(fmt::format("--only-rank-output {}: the ranks are 0 to {}", flags.only, job.plan.size - 1));
   job.output.prefix = !flags.no_prefix;
   if (flags.only >= 0) job.output.only = flags.only;
   job.output.folder = flags.log_dir;
@@ -212,26 +213,27 @@ void spell_out(const CLI::App& app, std::vector<std::string>& words) {
 Action add_run(CLI::App& app) {
   auto flags = std::make_shared<RunFlags>();
   app.prefix_command();
-  app.add_option("-n,--np", flags->ranks, "ranks of the whole job; also -np. Default: one for each core, or all slots of the hosts")
+  app.add_option("-n,--np", flags->ranks, "ranks of the whole job; also -np (default: one per core, or all slots of the hosts)")
       ->check(whole_number(1));
   app.add_option("--servers", flags->servers, "parameter servers, started before the workers, for ps.executor=processes")
       ->check(whole_number(1));
-  app.add_option("--workers", flags->workers, "workers in addition to them; without --servers the same as -np")->check(whole_number(1));
-  app.add_option("--nproc-per-node", flags->per_node, "ranks of each host: a number, cpu, gpu or auto (cpu)");
-  app.add_option("-H,--host", flags->hosts, "hosts and their slots: a:2,b:4. Other hosts are reached by ssh");
-  app.add_option("--hostfile,--machinefile", flags->hostfile, "the same as a file with lines `host slots=N`");
+  app.add_option("--workers", flags->workers, "workers besides the servers; without --servers the same as -np")->check(whole_number(1));
+  app.add_option("--nproc-per-node", flags->per_node, "ranks per host: a number, cpu (one per core), gpu (one per GPU) or auto (cpu)");
+  app.add_option("-H,--host", flags->hosts, "hosts and their slots, for example a:2,b:4; other hosts are reached by ssh");
+  app.add_option("--hostfile,--machinefile", flags->hostfile, "file of hosts, with lines `host slots=N`");
   app.add_option("--ssh", flags->ssh, "the program that reaches other hosts, with arguments")->capture_default_str();
   app.add_option("-x,--env", flags->exported,
-                 "NAME or NAME=VALUE for the ranks on other hosts too; may be repeated. PACELINE_… are always passed on")
+                 "NAME or NAME=VALUE: set this variable for all ranks, on other hosts too; may be repeated. PACELINE_… variables are "
+                 "always passed on")
       ->allow_extra_args(false);
-  app.add_option("--nnodes", flags->nodes, "number of hosts, if `paceline run` is started on each of them")->capture_default_str();
-  app.add_option("--node-rank", flags->node_rank, "which of them this is")->check(whole_number(0));
+  app.add_option("--nnodes", flags->nodes, "number of hosts, when `paceline run` is started on each of them")->capture_default_str();
+  app.add_option("--node-rank", flags->node_rank, "with --nnodes: the number of this host, from 0")->check(whole_number(0));
   app.add_option("--master-addr", flags->address, "address of rank 0's host; found automatically without --nnodes");
   app.add_option("--master-port", flags->port, "port of rank 0; a free one without --nnodes, else 29500")
       ->check(whole_number(1))
       ->check(CLI::Range(1, 65535));
-  app.add_option("--rdzv-endpoint", flags->endpoint, "both as host:port");
-  app.add_option("--rdzv-id", flags->job, "distinguishes jobs that meet at the same address");
+  app.add_option("--rdzv-endpoint", flags->endpoint, "--master-addr and --master-port as host:port");
+  app.add_option("--rdzv-id", flags->job, "name of the job, for jobs that share an address");
   app.add_option("--key-file", flags->key_file, "with --nnodes: the key that all launchers share; else $PACELINE_JOB");
   app.add_option("--rdzv-backend", flags->backend, "accepted for compatibility with torchrun")
       ->check(CLI::IsMember({"c10d", "static"}))
@@ -244,14 +246,15 @@ Action add_run(CLI::App& app) {
       ->check(whole_number(0))
       ->capture_default_str();
   app.add_option("--healthy-after", flags->healthy_s,
-                 "seconds after which a start counts as healthy: --max-restarts counts from 0 again after a rank or a server that lived "
-                 "that long")
+                 "seconds after which a start counts as healthy: once a rank or server has lived so long, all its --max-restarts are "
+                 "available again")
       ->capture_default_str();
-  app.add_option("--grace", flags->grace_s, "seconds the other ranks have after one failed, before SIGTERM and again before SIGKILL")
+  app.add_option("--grace", flags->grace_s,
+                 "seconds that the other ranks have to end after one failed, before SIGTERM and again before SIGKILL")
       ->capture_default_str();
-  app.add_option("--log-dir", flags->log_dir, "also keep each rank's output there as rank-N.log (server-N.log, worker-N.log)");
-  app.add_flag("--no-prefix", flags->no_prefix, "lines without [rank] in front");
-  app.add_option("--only-rank-output", flags->only, "standard output of this rank alone, byte for byte, for scripts")
+  app.add_option("--log-dir", flags->log_dir, "folder for the output of each rank: rank-N.log (server-N.log, worker-N.log)");
+  app.add_flag("--no-prefix", flags->no_prefix, "print the ranks' lines without a [rank] prefix");
+  app.add_option("--only-rank-output", flags->only, "print the standard output of this rank only, byte for byte, for scripts")
       ->check(whole_number(0));
   app.add_flag("--json", flags->json,
                "print one JSON document on standard output at the end: how every rank ended, which failed first and why; the ranks' "

@@ -28,13 +28,13 @@ std::unique_ptr<const data::Tokenizer> tokenizer_for(const SampleFlags& flags, c
     throw ConfigError("--vocabulary and --merges belong together: the vocab.json and the merges.txt of one tokenizer");
   auto tokenizer = flags.vocabulary.empty() ? dataset.tokenizer() : data::make_gpt2_tokenizer(flags.vocabulary, flags.merges);
   if (!tokenizer)
-    throw ConfigError(
-        fmt::format("nothing beside data.root={} says how its tokens were made; give the tokenizer's files with --vocabulary "
-                    "vocab.json --merges merges.txt",
-                    run.recipe().data.root));
+    throw ConfigError(fmt::format(
+        "data.root={} has no tokens.json, which describes the tokenizer; name its files: --vocabulary vocab.json --merges merges.txt",
+        run.recipe().data.root));
   if (tokenizer->vocabulary() > dataset.info().classes)
-    throw ConfigError(fmt::format("the tokenizer has {} tokens and the network was trained with {}; give the files of its own tokenizer",
-                                  tokenizer->vocabulary(), dataset.info().classes));
+    throw ConfigError(fmt::format(
+        "the tokenizer has {} tokens, but the network was trained with {}; name the files of the tokenizer that it was trained with",
+        tokenizer->vocabulary(), dataset.info().classes));
   return tokenizer;
 }
 
@@ -83,19 +83,16 @@ int run_sample(const SampleFlags& flags) {
 Action add_sample(CLI::App& app) {
   auto flags = std::make_shared<SampleFlags>();
   add_trained_flags(app, *flags);
-  app.add_option("SETTINGS", flags->settings,
-                 "changes to the run's recipe as section.key=value: another place of the data, another device");
-  app.add_option("--prompt", flags->prompt, "the text's beginning; without it, the beginning of a document");
-  app.add_option("--tokens", flags->tokens, "how many are drawn at most")->check(whole_number(1))->capture_default_str();
-  app.add_option("--temperature", flags->temperature, "below 1 likelier tokens, above 1 rarer ones; 0: the likeliest each time")
+  app.add_option("SETTINGS", flags->settings, "changes to the run's recipe as section.key=value, for example another data.root or device");
+  app.add_option("--prompt", flags->prompt, "text to continue (default: the beginning of a document)");
+  app.add_option("--tokens", flags->tokens, "tokens to draw at most")->check(whole_number(1))->capture_default_str();
+  app.add_option("--temperature", flags->temperature, "below 1 favours likely tokens, above 1 rare ones; 0: always the likeliest")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
-  app.add_option("--top-k", flags->top_k, "draw among so many likeliest tokens; 0: among all")
-      ->check(whole_number(0))
-      ->capture_default_str();
+  app.add_option("--top-k", flags->top_k, "draw among the K likeliest tokens; 0: among all")->check(whole_number(0))->capture_default_str();
   app.add_option("--seed", flags->seed, "the same seed draws the same text")->check(whole_number(0))->capture_default_str();
-  app.add_option("--vocabulary", flags->vocabulary, "GPT-2's vocab.json, where the data has no tokens.json beside it");
-  app.add_option("--merges", flags->merges, "GPT-2's merges.txt, which belongs to it");
+  app.add_option("--vocabulary", flags->vocabulary, "GPT-2's vocab.json, if the data has no tokens.json");
+  app.add_option("--merges", flags->merges, "GPT-2's merges.txt, which belongs to --vocabulary");
   add_examples(app, {"paceline sample runs/gpt --prompt \"To be\"",
                      "paceline sample runs/gpt --prompt \"To be\" --temperature 0.8 --top-k 40 --seed 7",
                      "paceline sample runs/gpt data.root=input.txt train.device=cpu --json"});

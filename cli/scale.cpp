@@ -141,8 +141,8 @@ std::string table(const std::vector<Scaled>& rows) {
                         right(share(m.exposed), 7), right(share(m.hidden), 6), right(share(m.straggler_spread), 10), bar(row, most));
   }
   return text +
-         "\n  exposed, hidden: time of the steps in which training waited for communication, or went on meanwhile\n"
-         "  stragglers: how much less the fastest worker computed than the slowest, warm-up included\n";
+         "\n  exposed, hidden: share of the step time in which training waited for communication, or continued during it\n  stragglers: "
+         "how much shorter the fastest worker computed than the slowest, warm-up included\n";
 }
 
 observe::Figure figure_of(const std::vector<Scaled>& rows, const std::string& title, const std::string& subtitle) {
@@ -177,19 +177,19 @@ int run_scale(const ScaleFlags& flags) {
   if (!flags.svg.empty()) ensure_writable_folder(std::filesystem::absolute(flags.svg).parent_path());
   const std::int64_t threads = std::max<std::int64_t>(recipe.train.threads, 1), most = std::ranges::max(rows, {}, &Scaled::workers).workers;
   if (const int cores = usable_cores(); most * threads > cores)
-    log::warning("{} of {} share {}: rows beyond the cores show how they share, not how they scale", observe::plural(most, "worker"),
+    log::warning("{} of {} share {}: rows with more workers than cores show contention, not scaling", observe::plural(most, "worker"),
                  observe::plural(threads, "thread"), observe::plural(cores, "core"));
   catch_signals();
   try {
     measure(rows, flags, threads);
   } catch (const Error&) {
     if (!stop_requested) throw;
-    log::error("stopped on request; nothing was kept");
+    log::error("stopped on request; no results were saved");
     return kStopped;
   }
 
   const std::string title = fmt::format("{} on {}", recipe.model.network, recipe.data.name);
-  const std::string subtitle = fmt::format("{} a worker, {} after {} of warm-up", observe::plural(threads, "thread"),
+  const std::string subtitle = fmt::format("{} per worker, {} after {} of warm-up", observe::plural(threads, "thread"),
                                            observe::plural(flags.steps, "step"), flags.warm_up);
   if (!flags.svg.empty()) write_atomically(flags.svg, observe::to_svg(figure_of(rows, title, subtitle)));
   if (flags.json)
@@ -211,25 +211,25 @@ int run_scale(const ScaleFlags& flags) {
 Action add_scale(CLI::App& app) {
   auto flags = std::make_shared<ScaleFlags>();
   app.add_option("RECIPE", flags->words, "a recipe file, and any settings as section.key=value, as for train");
-  app.add_option("-n,--workers", flags->workers, "numbers of workers, comma-separated")
+  app.add_option("-n,--workers", flags->workers, "numbers of workers, separated by commas")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(whole_number(1))
       ->default_str("1,2");
-  app.add_option("--mode", flags->mode, "weak (data.batch is a worker's), strong (data.batch is that of all together) or both")
+  app.add_option("--mode", flags->mode, "weak (data.batch is per worker), strong (data.batch is over all workers) or both")
       ->check(CLI::IsMember({"weak", "strong", "both"}))
       ->capture_default_str();
-  app.add_option("--steps", flags->steps, "that are measured")->check(whole_number(1))->capture_default_str();
-  app.add_option("--warm-up", flags->warm_up, "steps before them; buckets are chosen by measurement in about 35")
+  app.add_option("--steps", flags->steps, "steps to measure")->check(whole_number(1))->capture_default_str();
+  app.add_option("--warm-up", flags->warm_up, "steps before the measurement; choosing the bucket size takes about 35")
       ->check(whole_number(0))
       ->capture_default_str();
-  app.add_option("--svg", flags->svg, "draw speed-up, efficiency and communication into this file");
+  app.add_option("--svg", flags->svg, "draw speed-up, efficiency and communication as SVG to this file");
   add_json_flag(app, flags->json);
   add_examples(app, {"paceline scale --workers 1,2,4                               the built-in demonstration",
                      "paceline scale recipes/cifar10_resnet18.toml data.root=DIR --workers 1,2 --steps 50",
                      "paceline scale model.network=mlp data.name=random --mode weak --svg scaling.svg",
                      "paceline scale my.toml --workers 2 comm.link_gbit_per_s=1 --json", "",
-                     "Speed-up is the rate over one worker's; efficiency is the speed-up over the number of workers."});
+                     "Speed-up: throughput divided by that of one worker. Efficiency: speed-up divided by the number of workers."});
   return [flags] { return run_scale(*flags); };
 }
 

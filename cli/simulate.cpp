@@ -22,7 +22,7 @@
 #include "paceline/perf/profile_times.h"
 #include "paceline/train/from_recipe.h"
 #include "paceline/train/memory_plan.h"
-#include "paceline/train/prediction.h"
+#include "paceline/train/predicted_time.h"
 #include "paceline/train/step_settings.h"
 #include "simulate_report.h"
 
@@ -45,7 +45,7 @@ double number_before(std::string_view text, std::string_view& rest, const char* 
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   rest = text.substr(static_cast<std::size_t>(end - text.data()));
   if (error != std::errc() || !(value >= 0) || !std::isfinite(value))
-    throw ConfigError(fmt::format("{}: '{}' does not begin with a finite number of 0 or more", flag, text));
+    throw ConfigError(fmt::format("{}: '{}' does not start with a finite number of at least 0", flag, text));
   return value;
 }
 
@@ -57,7 +57,7 @@ double duration_of(const std::string& text, const char* flag) {
                                                             {"h", 3600},  {"d", 86400}, {"y", 365.25 * 86400}};
   for (const auto& [name, seconds] : kUnits)
     if (unit == name) return value * seconds;
-  throw ConfigError(fmt::format("{}: '{}' needs a unit, one of ms, s, m, h, d, y: {} 30m", flag, text, flag));
+  throw ConfigError(fmt::format("{}: '{}' needs a unit (ms, s, m, h, d or y), for example {} 30m", flag, text, flag));
 }
 
 /// "3:10": number 3 is ten times slower.
@@ -67,9 +67,10 @@ std::vector<sim::Faults::Slow> slow_of(const std::vector<std::string>& texts, co
     std::string_view rest;
     const double number = number_before(text, rest, flag);
     if (!rest.starts_with(':') || number != std::floor(number) || number > kMostHosts)
-      throw ConfigError(fmt::format("{}: '{}' is not a number and a factor: {} 3:10", flag, text, flag));
+      throw ConfigError(fmt::format("{}: '{}' is not NUMBER:FACTOR, for example {} 3:10", flag, text, flag));
     const double factor = number_before(rest.substr(1), rest, flag);
-    if (!rest.empty() || factor < 1) throw ConfigError(fmt::format("{}: '{}' has no factor of 1 or more: {} 3:10", flag, text, flag));
+    if (!rest.empty() || factor < 1)
+      throw ConfigError(fmt::format("{}: the factor of '{}' must be at least 1, for example {} 3:10", flag, text, flag));
     slow.push_back({static_cast<std::int64_t>(number), factor});
   }
   return slow;
@@ -94,7 +95,7 @@ void set_jitter(ps::TimingConfig& timing, const SimulateFlags& flags) {
   const std::string parameter = flags.jitter.substr(colon + 1);
   (timing.distribution == "gamma" ? timing.shape : timing.tail) = number_before(parameter, rest, "--jitter");
   if (!rest.empty() || timing.distribution == "constant")
-    throw ConfigError(fmt::format("--jitter: '{}' is none of constant, gamma:SHAPE, exponential_tail:SHARE", flags.jitter));
+    throw ConfigError(fmt::format("--jitter: '{}' is not constant, gamma:SHAPE or exponential_tail:SHARE", flags.jitter));
 }
 
 std::string jitter_text(const ps::TimingConfig& timing) {
@@ -114,8 +115,8 @@ train::Recipe simulated_recipe(SimulateFlags& flags, const perf::Cluster& cluste
   read_settings(config, flags.words);
   if (flags.workers == 0) flags.workers = recipe.parallel.workers > 0 ? recipe.parallel.workers : cluster.processes();
   if (flags.workers > cluster.processes())
-    throw ConfigError(
-        fmt::format("--workers {}: cluster {} has {} devices; choose at most as many", flags.workers, cluster.name, cluster.processes()));
+    throw ConfigError(fmt::format("--workers {}: cluster {} has only {} devices; use at most that many", flags.workers, cluster.name,
+                                  cluster.processes()));
   recipe.parallel.workers = flags.workers;
   const bool says_batch = std::ranges::any_of(flags.words, [](const std::string& word) { return word.starts_with("data.batch="); });
   if (flags.batch > 0) recipe.data.batch = flags.batch;
@@ -123,8 +124,8 @@ train::Recipe simulated_recipe(SimulateFlags& flags, const perf::Cluster& cluste
   set_jitter(recipe.timing, flags);
   if (recipe.strategy.name == strategies::kPlan)
     throw ConfigError(
-        "strategy.name=plan: the simulator replays one way of training; let `paceline plan … --write-recipe planned.toml` choose it, and "
-        "simulate planned.toml");
+        "strategy.name=plan: the simulator needs a fixed strategy; run `paceline plan … --write-recipe planned.toml`, then simulate "
+        "planned.toml");
   if (recipe.ps.executor == "auto") recipe.ps.executor = "processes";  // on hosts of their own, as they are simulated
   train::validate(recipe);
   return recipe;
@@ -138,7 +139,7 @@ double checkpoint_seconds(const SimulateFlags& flags, const graph::Graph& graph,
 
 void add_failures(Simulation& simulation, const SimulateFlags& flags, double checkpoint_s, std::uint64_t seed) {
   sim::FailureSettings failing{.mtbf_s = duration_of(flags.mtbf, "--mtbf"), .checkpoint_s = checkpoint_s, .seed = seed};
-  if (!(failing.mtbf_s > 0)) throw ConfigError("--mtbf: a mean time between failures is above 0: --mtbf 4y");
+  if (!(failing.mtbf_s > 0)) throw ConfigError("--mtbf must be above 0, for example --mtbf 4y");
   const schedule::ProgramSettings& s = simulation.settings;
   const std::int64_t ranks = static_cast<std::int64_t>(s.data) * s.pipeline * s.tensor;
   const bool served = !simulation.replayed.staleness.empty();
@@ -258,26 +259,28 @@ Action add_simulate(CLI::App& app) {
   app.add_option("NETWORK|RECIPE", flags->words, "a network or a recipe file, and any settings as section.key=value")->required();
   app.add_option("--cluster", flags->cluster, "one of `paceline list clusters`, or a cluster file (default skylake)");
   app.add_option("--workers", flags->workers, "ranks (default: all devices of the cluster)")->check(whole_number(1, 100'000));
-  app.add_option("--batch", flags->batch, "samples of a step over all workers (default: the recipe's; of a network 32 per worker)")
+  app.add_option("--batch", flags->batch, "samples per step over all workers (default: the recipe's; for a network: 32 per worker)")
       ->check(whole_number(1));
   app.add_option("--steps", flags->steps, "steps to replay (default 20)")->check(whole_number(1, 1'000'000));
-  app.add_option("--profile", flags->profile, "times of `paceline profile`, instead of the device's roofline");
+  app.add_option("--profile", flags->profile,
+                 "file of `paceline profile` with the network's measured times (default: the roofline of the device)");
   app.add_option("--jitter", flags->jitter,
-                 "how a worker's time varies from step to step: constant, gamma:SHAPE, exponential_tail:SHARE (default constant)");
-  app.add_option("--slow-host", flags->slow_hosts, "N:FACTOR: the link of host N is slower by so much; may be repeated")
+                 "how a worker's time varies between steps: constant, gamma:SHAPE or exponential_tail:SHARE (default constant)");
+  app.add_option("--slow-host", flags->slow_hosts, "N:FACTOR: the link of host N is slower by this factor; may be repeated")
       ->allow_extra_args(false);
-  app.add_option("--slow-switch", flags->slow_switches, "N:FACTOR: the same of a switch")->allow_extra_args(false);
-  app.add_option("--switch-hosts", flags->switch_hosts, "hosts below a switch (default: 16 in a fat tree that is oversubscribed, else all)")
+  app.add_option("--slow-switch", flags->slow_switches, "N:FACTOR: the links of switch N are slower by this factor; may be repeated")
+      ->allow_extra_args(false);
+  app.add_option("--switch-hosts", flags->switch_hosts, "hosts per switch (default: 16 in an oversubscribed fat tree, else all)")
       ->check(whole_number(1));
-  CLI::Option* mtbf = app.add_option("--mtbf", flags->mtbf, "mean time between failures of a device: 4y, 2000h");
-  app.add_option("--checkpoint-every", flags->checkpoint_every, "30m: computation between checkpoints (default: the best interval)")
+  CLI::Option* mtbf = app.add_option("--mtbf", flags->mtbf, "mean time between failures of a device, for example 4y or 2000h");
+  app.add_option("--checkpoint-every", flags->checkpoint_every, "time between checkpoints, for example 30m (default: the best interval)")
       ->needs(mtbf);
-  app.add_option("--checkpoint-time", flags->checkpoint_time, "20s: to write one (default: its bytes at 1 GB/s)")->needs(mtbf);
-  app.add_option("--restart-time", flags->restart_time, "from a failure until the job runs again (default 5m)")->needs(mtbf);
-  CLI::Option* trace =
-      app.add_option("--trace", flags->trace, "write the spans of the first ranks to this file, which ui.perfetto.dev opens");
-  app.add_option("--trace-ranks", flags->traced, "so many of them (default 16)")->check(whole_number(1, 10'000))->needs(trace);
-  app.add_option("--svg", flags->picture, "draw step times, ranks and links to this file");
+  app.add_option("--checkpoint-time", flags->checkpoint_time, "time to write a checkpoint, for example 20s (default: its bytes at 1 GB/s)")
+      ->needs(mtbf);
+  app.add_option("--restart-time", flags->restart_time, "time from a failure until the job runs again (default 5m)")->needs(mtbf);
+  CLI::Option* trace = app.add_option("--trace", flags->trace, "write a trace of the first ranks to this file, for ui.perfetto.dev");
+  app.add_option("--trace-ranks", flags->traced, "ranks in the trace (default 16)")->check(whole_number(1, 10'000))->needs(trace);
+  app.add_option("--svg", flags->picture, "draw step times, ranks and links as SVG to this file");
   add_json_flag(app, flags->json);
   add_examples(app,
                {"paceline simulate resnet50 --cluster p100 --workers 512 --jitter gamma:100 --svg picture.svg",

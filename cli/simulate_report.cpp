@@ -88,10 +88,11 @@ Panel distribution_panel(const Simulation& simulation) {
   for (std::size_t i = 0; i < steps.size(); ++i)
     for (const double share : {static_cast<double>(i), static_cast<double>(i + 1)})
       found.x.push_back(steps[i] * 1e3), found.y.push_back(share / static_cast<double>(steps.size()));
-  Panel panel{.title = fmt::format("How long a {} takes", step_word(simulation)),
-              .x = {.label = fmt::format("{}, ms", step_word(simulation))},
-              .y = {.label = fmt::format("{}s that took no longer", step_word(simulation)), .unit = observe::Axis::Unit::percent},
-              .series = {std::move(found)}};
+  Panel panel{
+      .title = fmt::format("How long a {} takes", step_word(simulation)),
+      .x = {.label = fmt::format("{}, ms", step_word(simulation))},
+      .y = {.label = fmt::format("share of {}s that took at most this long", step_word(simulation)), .unit = observe::Axis::Unit::percent},
+      .series = {std::move(found)}};
   panel.y.least = 0, panel.y.most = 1;
   panel.x.least = 0.8e3 * std::min(steps.front(), simulation.modelled_s > 0 ? simulation.modelled_s : steps.front());
   panel.x.most = 1.1e3 * std::max(steps.back(), simulation.modelled_s);
@@ -175,7 +176,7 @@ std::string simulation_text(const Simulation& simulation) {
   text += line(step_word(simulation), fmt::format("{} on average; half within {}, 90% within {}, 99% within {}, slowest {}",
                                                   ms_of(mean_of(r.steps)), ms_of(percentile(r.steps, 0.5)), ms_of(percentile(r.steps, 0.9)),
                                                   ms_of(percentile(r.steps, 0.99)), ms_of(percentile(r.steps, 1))));
-  if (simulation.modelled_s > 0) text += line("closed form", fmt::format("{}, with nothing that varies", ms_of(simulation.modelled_s)));
+  if (simulation.modelled_s > 0) text += line("closed form", fmt::format("{}, if nothing varies", ms_of(simulation.modelled_s)));
   text += line("throughput", fmt::format("{} samples/s, {} steps/s{}", observe::show_rate(r.samples_per_s),
                                          observe::show_rate(r.steps_per_s), r.synchronous ? "" : " of all workers together"));
   if (!r.staleness.empty())

@@ -41,7 +41,7 @@ int run_study(const StudyFlags& flags) {
     return kDone;
   }
   if (!flags.networks.empty()) options.networks = items_of(flags.networks);
-  if (options.networks.empty()) throw ConfigError("--networks names none; `paceline list networks` shows which there are");
+  if (options.networks.empty()) throw ConfigError("--networks needs at least one name; `paceline list networks` lists them");
   options.batch = flags.batch;
   options.traffic = flags.traffic == "mn" ? perf::OutputTraffic::once : perf::OutputTraffic::twice;
   for (const std::string& network : options.networks) find(graph::networks(), "network", network);
@@ -61,12 +61,12 @@ Action add_study(CLI::App& app) {
   auto flags = std::make_shared<StudyFlags>();
   app.add_option("STUDY", flags->study, "ccgrid2019: roofline, collectives and overlap of four networks on 1,000 nodes")->required();
   app.add_option("--cluster", flags->cluster, "one of `paceline list clusters`, or a cluster file (default skylake)");
-  app.add_option("--networks", flags->networks, "other networks than the study's own four, separated by commas");
+  app.add_option("--networks", flags->networks, "networks instead of the study's own four, separated by commas");
   app.add_option("--batch", flags->batch, "samples per process around which everything else is swept (default 60)")
       ->check(whole_number(1, 1 << 20));
   app.add_option("--traffic", flags->traffic, "memory traffic of a product's output: mn counts it once, 2mn twice (default mn)");
   app.add_option("--out", flags->out, "folder for figures (SVG), tables (CSV, JSON) and index.html, which shows them all");
-  app.add_flag("--print-cluster", flags->print_cluster, "print the cluster as a file to start from, and end");
+  app.add_flag("--print-cluster", flags->print_cluster, "print the cluster as a file to start from, and exit");
   add_json_flag(app, flags->json);
   add_examples(
       app, {"paceline study ccgrid2019 --out study", "paceline study ccgrid2019 --traffic 2mn --batch 10 --json",

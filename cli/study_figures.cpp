@@ -18,7 +18,7 @@ using perf::Topology;
 
 constexpr double kMs = 1e3;
 constexpr double kUnfused = 0.1;  // where a logarithmic axis of MB shows the layers that are reduced alone
-constexpr const char* kSolidAndDashed = " · solid: allreduce beside the backward pass; dashed: behind it";
+constexpr const char* kSolidAndDashed = " · solid: allreduce during the backward pass; dashed: after it";
 
 /// How a sweep is drawn.
 struct SweepLook {
@@ -29,11 +29,11 @@ struct SweepLook {
 };
 constexpr SweepLook kLooks[] = {
     {"batch", "Step time by batch size", "samples per process",
-     "Communication does not depend on the batch: below a few dozen samples it is what a step waits for.", 1, true},
+     "Communication does not depend on the batch size: below a few dozen samples, it dominates the step.", 1, true},
     {"flops", "Step time by processor speed", "processor, Gflop/s",
-     "Once most products are bound by memory, a faster processor alone changes little.", 1e-9, false},
-    {"memory_bandwidth", "Step time by memory bandwidth", "memory bandwidth, GB/s",
-     "What a faster memory brings, until the processor is the limit.", 1e-9, false},
+     "Once most products are memory-bound, a faster processor alone changes little.", 1e-9, false},
+    {"memory_bandwidth", "Step time by memory bandwidth", "memory bandwidth, GB/s", "Faster memory helps until the processor is the limit.",
+     1e-9, false},
     {"processes", "Step time by number of processes", "processes",
      "The batch of a process stays the same. BKT on a star pays 2Pα for every layer; a mesh pays for its sides only.", 1, false},
     {"link_bandwidth", "Step time by link bandwidth", "link bandwidth, Gb/s", "MST sends the whole gradient 2⌈log₂P⌉ times, BKT twice.",

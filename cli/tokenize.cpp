@@ -30,7 +30,7 @@ struct TokenizeFlags {
 
 int run_tokenize(const TokenizeFlags& flags) {
   if (flags.vocabulary.empty() != flags.merges.empty())
-    throw ConfigError("--vocabulary and --merges belong together: the vocab.json and the merges.txt of one tokenizer");
+    throw ConfigError("--vocabulary and --merges go together: give both, the vocab.json and the merges.txt of one tokenizer");
   const bool gpt2 = !flags.vocabulary.empty();
   const auto tokenizer = gpt2 ? data::make_gpt2_tokenizer(flags.vocabulary, flags.merges) : data::make_byte_tokenizer();
   const data::TokenizeOptions options{.files = {flags.files.begin(), flags.files.end()},
@@ -66,7 +66,7 @@ int run_tokenize(const TokenizeFlags& flags) {
                 {"files", files}});
     return kDone;
   }
-  std::cout << fmt::format("{} → {}: {} training and {} test tokens of a vocabulary of {} in {}, {:.2f} bytes a token\n",
+  std::cout << fmt::format("{} → {}: {} training and {} test tokens of a vocabulary of {} in {}, {:.2f} bytes per token\n",
                            observe::plural(std::ssize(flags.files), "text"), flags.output, made.training, made.test,
                            tokenizer->vocabulary(), observe::plural(std::ssize(made.files), "file"),
                            static_cast<double>(made.bytes) / static_cast<double>(made.training + made.test));
@@ -77,17 +77,17 @@ int run_tokenize(const TokenizeFlags& flags) {
 
 Action add_tokenize(CLI::App& app) {
   auto flags = std::make_shared<TokenizeFlags>();
-  app.add_option("FILES", flags->files, "text files, a document each")->required();
-  app.add_option("--output", flags->output, "the folder that gets train_*.bin, val_*.bin and tokens.json")->required();
+  app.add_option("FILES", flags->files, "text files; each is one document")->required();
+  app.add_option("--output", flags->output, "folder for train_*.bin, val_*.bin and tokens.json")->required();
   app.add_option("--vocabulary", flags->vocabulary, "GPT-2's vocab.json; without it every byte is a token");
-  app.add_option("--merges", flags->merges, "GPT-2's merges.txt, which belongs to it");
-  app.add_option("--test-share", flags->test_share, "the last part of the text, for the test")
+  app.add_option("--merges", flags->merges, "GPT-2's merges.txt, which belongs to --vocabulary");
+  app.add_option("--test-share", flags->test_share, "share of the text for the test set, from its end")
       ->check(CLI::Range(0.0, 0.9))
       ->capture_default_str();
-  app.add_option("--shard-tokens", flags->shard_tokens, "most tokens of a file")
+  app.add_option("--shard-tokens", flags->shard_tokens, "tokens per file at most")
       ->check(whole_number(1, 2'000'000'000))
       ->capture_default_str();
-  app.add_option("--threads", flags->threads, "that encode; 0: one for each core")->check(whole_number(0, 1024));
+  app.add_option("--threads", flags->threads, "threads that encode; 0: one per core")->check(whole_number(0, 1024));
   add_json_flag(app, flags->json);
   add_examples(app, {"paceline tokenize input.txt --output tokens",
                      "paceline tokenize books/*.txt --output tokens --vocabulary vocab.json --merges merges.txt",

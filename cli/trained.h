@@ -14,7 +14,7 @@ struct TrainedFlags {
 
 /// Adds RUN and --json.
 inline void add_trained_flags(CLI::App& app, TrainedFlags& flags) {
-  app.add_option("RUN", flags.run, "a run's folder (its newest good checkpoint) or a checkpoint")->required();
+  app.add_option("RUN", flags.run, "a run folder (its newest intact checkpoint is used) or a checkpoint")->required();
   add_json_flag(app, flags.json);
 }
 
@@ -22,7 +22,7 @@ inline void add_trained_flags(CLI::App& app, TrainedFlags& flags) {
 inline train::TrainedRun open_trained(const TrainedFlags& flags) {
   for (const std::string& word : flags.settings)
     if (!is_assignment(word))
-      throw ConfigError("'" + word + "' is no setting; expected section.key=value, as data.root=DIR or train.device=cpu");
+      throw ConfigError("'" + word + "' is not a setting; expected section.key=value, for example data.root=DIR or train.device=cpu");
   return {flags.run, [&](Config& config) { read_settings(config, flags.settings); }};
 }
 

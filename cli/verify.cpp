@@ -40,8 +40,7 @@ Verification read_runs(const VerifyFlags& flags) {
     }
   if (runs.empty())
     throw ConfigError(
-        fmt::format("none of {} in {} has a prediction to verify; train first, after `paceline probe` and `paceline profile "
-                    "NETWORK` for a close one",
+        fmt::format("none of {} in {} has a prediction to verify; run `paceline probe` and `paceline profile NETWORK`, then train",
                     observe::plural(static_cast<std::int64_t>(found), "run"), fmt::join(flags.folders, ", ")));
   return observe::verify(std::move(runs));
 }
@@ -75,11 +74,11 @@ std::string report(const Verification& v) {
 
 Action add_verify(CLI::App& app) {
   auto flags = std::make_shared<VerifyFlags>();
-  CLI::Option* runs = app.add_option("runs", flags->folders, "runs, or folders of runs")->capture_default_str();
+  CLI::Option* runs = app.add_option("runs", flags->folders, "run folders, or folders that contain them")->capture_default_str();
   CLI::Option* learn = app.add_flag(
       "--learn", flags->learn,
-      "keep what these runs took for a step beside the cluster's file; runs like them are then predicted with what these were off");
-  app.add_flag("--json", flags->json, "print the figures as JSON");
+      "save the measured step times of these runs beside the cluster file; predictions of similar runs are then corrected by them");
+  app.add_flag("--json", flags->json, "print the results as JSON");
   add_table_flags(app, flags->table)->excludes(runs)->excludes(learn);
   add_examples(app, {"paceline verify", "paceline verify runs --learn", "paceline verify --table vtrain_single_node.csv --calibrate 0.1",
                      "paceline verify runs/mlp-shapes-20260101-120000 --json"});

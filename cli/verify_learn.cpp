@@ -6,7 +6,7 @@
 #include "command.h"
 #include "network_word.h"
 #include "paceline/perf/run_steps.h"
-#include "paceline/train/prediction.h"
+#include "paceline/train/predicted_time.h"
 #include "paceline/train/step_correction.h"
 #include "paceline/train/workers.h"
 

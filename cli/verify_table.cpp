@@ -26,9 +26,9 @@ std::string errors_text(const char* what, const perf::PredictionErrors& errors) 
 }
 
 std::string table_text(const TableFlags& flags, const perf::TableVerification& found) {
-  std::string text = fmt::format("{}: {} measured steps, {} of them decide {} numbers of the model\n\n", flags.table,
+  std::string text = fmt::format("{}: {} measured steps, {} of them fit {} numbers of the model\n\n", flags.table,
                                  found.fitted.rows + found.others.rows, found.fitted.rows, found.calibration.values.size());
-  text += errors_text("error on rows it saw", found.fitted) + errors_text("error on the others", found.others);
+  text += errors_text("error on fitted rows", found.fitted) + errors_text("error on other rows", found.others);
   text += fmt::format("  regret of the chosen plan, {} questions: mean {}, worst {}; where the best three are measured: {}\n\n",
                       found.regret.questions, share_text(found.regret.mean), share_text(found.regret.worst),
                       share_text(found.regret.top3_mean));
@@ -75,15 +75,15 @@ std::string rows_csv(const std::vector<perf::MeasuredStep>& steps, const perf::T
 
 CLI::Option* add_table_flags(CLI::App& app, TableFlags& flags) {
   CLI::Option* table =
-      app.add_option("--table", flags.table, "verify the planner's model on a CSV of measured steps of transformers, as vTrain's");
+      app.add_option("--table", flags.table, "verify the planner's model on a CSV file of measured transformer steps, such as vTrain's");
   const auto add = [&](const std::string& name, auto& target, const std::string& help) {
     return app.add_option(name, target, "with --table: " + help)->needs(table);
   };
-  add("--calibrate", flags.calibrate, "share of its rows, drawn at random, that decide the model's numbers")
+  add("--calibrate", flags.calibrate, "share of its rows, drawn at random, to which the model is fitted")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  add("--seed", flags.seed, "of that draw")->check(whole_number(0))->capture_default_str();
-  add("--cluster", flags.cluster, "the cluster, or its file, where the fit begins")->capture_default_str();
+  add("--seed", flags.seed, "seed of that draw")->check(whole_number(0))->capture_default_str();
+  add("--cluster", flags.cluster, "cluster, or cluster file, from which the fit starts")->capture_default_str();
   add("--write-cluster", flags.write_cluster, "write the fitted cluster, for `paceline plan --cluster`");
   add("--write-rows", flags.out, "write every row's measured and predicted step as CSV");
   return table;

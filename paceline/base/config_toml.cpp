@@ -134,11 +134,11 @@ constexpr std::uintmax_t kLargestRecipe = 1 << 20;
 void Config::load(const std::filesystem::path& toml_file) {
   std::error_code code;  // if the file exists but cannot be read, read_file says why
   if (std::filesystem::status(toml_file, code).type() == std::filesystem::file_type::not_found)
-    throw ConfigError(toml_file.string() + ": no such recipe; `ls recipes` shows those that come along");
+    throw ConfigError(toml_file.string() + ": no such recipe; `ls recipes` shows those that come with Paceline");
   // A data file, given by mistake, would be parsed for minutes.
   if (const auto bytes = std::filesystem::file_size(toml_file, code); !code && bytes > kLargestRecipe)
-    throw ConfigError(
-        fmt::format("{}: has {} bytes, and a recipe has {} at most; is it another file?", toml_file.string(), bytes, kLargestRecipe));
+    throw ConfigError(fmt::format("{}: has {} bytes, but a recipe has at most {}; check that it is the right file", toml_file.string(),
+                                  bytes, kLargestRecipe));
   load_text(read_file(toml_file), toml_file.string());
 }
 

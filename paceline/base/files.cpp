@@ -34,7 +34,7 @@ fs::path file_named(fs::path target) {
   struct stat status {};
   const bool there = ::stat(target.c_str(), &status) == 0;
   if (!there && errno == ELOOP) fail(target, "write");
-  if (there && !S_ISREG(status.st_mode)) throw DataError(target.string(), "is no regular file; write to another name");
+  if (there && !S_ISREG(status.st_mode)) throw DataError(target.string(), "is not a regular file; write to another name");
   for (std::error_code none; fs::is_symlink(target, none);) target = folder_of(target) / fs::read_symlink(target, none);
   return target;
 }
@@ -129,7 +129,7 @@ std::string read_file(const fs::path& file) {
 void ensure_writable_folder(const fs::path& folder) {
   std::error_code code;
   fs::create_directories(folder, code);
-  if (code) throw ConfigError(fmt::format("cannot make the folder {}: {}; choose another place", folder.string(), code.message()));
+  if (code) throw ConfigError(fmt::format("cannot create the folder {}: {}; choose another place", folder.string(), code.message()));
   if (!fs::is_directory(folder, code)) throw ConfigError(fmt::format("{} is a file, not a folder; choose another place", folder.string()));
   // The only reliable check is to try: permissions, read-only mounts and quotas may each forbid it.
   const fs::path probe = name_beside(folder / "probe");

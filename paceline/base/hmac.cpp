@@ -32,8 +32,8 @@ namespace {
 
 [[noreturn]] void refuse_without_openssl() {
   throw ConfigError(
-      "this build has no OpenSSL, with which processes of a job prove who they are; install libssl-dev and build again, or let the workers "
-      "be threads of one process");
+      "this build has no OpenSSL, which the processes of a job need to authenticate each other; install libssl-dev and build again, or run "
+      "the workers as threads of one process");
 }
 
 }  // namespace

@@ -36,8 +36,8 @@ std::string read_key(const std::filesystem::path& file) {
   if (!S_ISREG(status.st_mode)) throw DataError(file.string(), "is not a file");
   if ((status.st_mode & kOthers) != 0)
     throw ConfigError(
-        fmt::format("{}: others than its owner may use this key file (mode {:o}); chmod 600 it, and take a new key if anybody "
-                    "else may have read it",
+        fmt::format("{}: users other than its owner can read this key file (mode {:o}); chmod 600 it, and make a new key if anyone else "
+                    "may have read it",
                     file.string(), status.st_mode & 0777));
   std::string text(kLongestKey + 1, '\0');
   const ssize_t got = ::read(descriptor.get(), text.data(), text.size());

@@ -28,7 +28,7 @@ void occupy_closed_streams() {
     if (::fcntl(stream, F_GETFD) < 0) ::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);  // the lowest free number: its own
 }
 
-constexpr std::string_view kNoMemory = "there is not enough memory for this; lower data.batch, or take a smaller model or fewer workers";
+constexpr std::string_view kNoMemory = "not enough memory; lower data.batch, or use a smaller model or fewer workers";
 
 /// Without memory, a message cannot be assembled; this one needs no allocation.
 void say_no_memory() noexcept {
@@ -46,7 +46,7 @@ std::string plain(std::string_view what) {
   for (const char* stack : {"\nException raised from ", "\nframe #0: "}) what = what.substr(0, what.find(stack));
   const auto says = [&](std::string_view words) { return what.find(words) != std::string_view::npos; };
   if (says("can't allocate memory") || says("Cannot allocate memory") || says("std::bad_alloc")) return std::string(kNoMemory);
-  if (says("CUDA out of memory")) return fmt::format("{}; lower data.batch, or take a smaller model or fewer workers", what);
+  if (says("CUDA out of memory")) return fmt::format("{}; lower data.batch, or use a smaller model or fewer workers", what);
   if (says("Too many open files"))
     return fmt::format("{}; raise the limit of open files, which is {} (ulimit -n)", what, limit_of(RLIMIT_NOFILE));
   if (says("Resource temporarily unavailable"))
@@ -105,8 +105,8 @@ void ensure_address_space(std::uint64_t bytes) {
   const std::uint64_t used = pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)), left = limit - std::min(used, limit);
   if (left < bytes)
     throw Error(
-        fmt::format("of the {} MiB of memory that ulimit -v allows, {} MiB are left, and at least {} MiB more are needed to compute; "
-                    "raise it, or use fewer workers or threads",
+        fmt::format("of the {} MiB of memory that ulimit -v allows, {} MiB are left, but at least {} MiB more are needed; raise the limit, "
+                    "or use fewer workers or threads",
                     limit >> 20, left >> 20, bytes >> 20));
 }
 

@@ -73,9 +73,9 @@ class HeaderReader {
     if (bytes_.size() < kPrefix) refuse(fmt::format("{} bytes are too few for a header", bytes_.size()));
     std::uint64_t length = 0;
     std::memcpy(&length, bytes_.data(), kPrefix);
-    if (length > kLongestHeader) refuse(fmt::format("the header claims {} bytes; at most {} are allowed", length, kLongestHeader));
+    if (length > kLongestHeader) refuse(fmt::format("the header says it has {} bytes; at most {} are allowed", length, kLongestHeader));
     if (length > bytes_.size() - kPrefix)
-      refuse(fmt::format("the header claims {} bytes, the file has {}; it may have been cut", length, bytes_.size()));
+      refuse(fmt::format("the header says it has {} bytes, but the file has {}; it may be cut short", length, bytes_.size()));
     data_start_ = kPrefix + length;
     return {reinterpret_cast<const char*>(bytes_.data()) + kPrefix, length};
   }
@@ -88,7 +88,7 @@ class HeaderReader {
       if (event == Json::parse_event_t::object_start) keys.emplace_back();
       if (event == Json::parse_event_t::object_end) keys.pop_back();
       if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second)
-        refuse(fmt::format("the name '{}' comes twice in the header", parsed.get<std::string>()));
+        refuse(fmt::format("the name '{}' occurs twice in the header", parsed.get<std::string>()));
       return true;
     };
     try {
@@ -128,7 +128,7 @@ class HeaderReader {
     placed.tensor.name = name;
     const Json& dtype = member(name, entry, "dtype");
     const auto* row = std::ranges::find_if(kDtypes, [&](const DtypeRow& known) { return dtype == known.name; });
-    if (row == std::end(kDtypes)) refuse(fmt::format("tensor '{}' has the dtype {}, which is not known here", name, dtype.dump()));
+    if (row == std::end(kDtypes)) refuse(fmt::format("tensor '{}' has the unknown dtype {}", name, dtype.dump()));
     placed.tensor.dtype = row->dtype;
 
     for (std::uint64_t extent : unsigned_list(name, entry, "shape")) {
@@ -161,7 +161,7 @@ class HeaderReader {
     const std::uint64_t present = bytes_.size() - data_start_;
     if (covered != present)
       refuse(
-          fmt::format("the tensors take {} bytes, the file has {}{}", covered, present, covered > present ? "; it may have been cut" : ""));
+          fmt::format("the tensors take {} bytes, the file has {}{}", covered, present, covered > present ? "; it may be cut short" : ""));
   }
 
   std::string file_;

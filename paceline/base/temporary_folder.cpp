@@ -13,7 +13,7 @@ TemporaryFolder::TemporaryFolder() {
   std::error_code problem;
   std::string name = (std::filesystem::temp_directory_path(problem) / "paceline-XXXXXX").string();
   if (problem || !mkdtemp(name.data()))
-    throw ConfigError(fmt::format("cannot make a folder like '{}'; set TMPDIR to one that can be written", name));
+    throw ConfigError(fmt::format("cannot create a folder like '{}'; set TMPDIR to a writable folder", name));
   path_ = name;
 }
 

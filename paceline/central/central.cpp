@@ -18,17 +18,15 @@ std::vector<std::string> Central::views() const {
 std::unique_ptr<step::Strategy> make_central(const step::Context& context, const Settings& settings) {
   const ps::PsConfig& ps = settings.ps;
   if (context.compression != "none" && ps.executor != "processes")
-    throw ConfigError(
-        fmt::format("comm.compression={} needs something to send, and ps.executor={} sends nothing; use comm.compression=none",
-                    context.compression, ps.executor));
+    throw ConfigError(fmt::format("comm.compression={} has no effect, because ps.executor={} sends nothing; use comm.compression=none",
+                                  context.compression, ps.executor));
   if (context.comm().size() > 1 && ps.executor == "processes")
     throw ConfigError(fmt::format(
         "strategy '{}' needs servers in addition to its {} workers; start them with: paceline run --servers 1 --workers {} -- …",
         settings.strategy, context.comm().size(), context.comm().size()));
   if (context.comm().size() > 1)
     throw ConfigError(
-        fmt::format("strategy '{}' has all its workers in one process with ps.executor={}; start it without a launcher, with "
-                    "--workers {}",
+        fmt::format("strategy '{}' runs all its workers in one process with ps.executor={}; start it without a launcher, with --workers {}",
                     settings.strategy, ps.executor, context.comm().size()));
   const std::string executor = settings.executor_on(context.model.device().is_cuda());
   if (executor == "threads") return make_threads_executor(context, settings);

@@ -48,7 +48,7 @@ class ReplayExecutor final : public VirtualExecutor {
     const std::int64_t number = point.step - 1 - first_;
     if (number < 0 || number >= std::ssize(minibatches_))
       throw ConfigError(
-          fmt::format("timing.trace: the recorded run has the minibatches {} to {}, and this one reaches {}; record a run of the same "
+          fmt::format("timing.trace: the recorded run has the minibatches {} to {}, but this one reaches {}; record a run of the same "
                       "length, or use timing.distribution=durations",
                       first_ + 1, first_ + std::ssize(minibatches_), point.step));
     Minibatch& dealt = minibatches_[static_cast<std::size_t>(number)];

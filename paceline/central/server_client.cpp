@@ -28,8 +28,8 @@ tensor::Arena adopt_served(torch::nn::Module& module) {
   const at::Tensor& parameters = arena.parameters();
   if (!parameters.is_cpu() || parameters.scalar_type() != at::kFloat)
     throw ConfigError(
-        fmt::format("a parameter server has its parameters in host memory in Float, and these are in {} on {}; call "
-                    "module->to(torch::kCPU, torch::kFloat) before",
+        fmt::format("a parameter server needs float parameters in host memory, but these are {} on {}; call module->to(torch::kCPU, "
+                    "torch::kFloat) first",
                     c10::toString(parameters.scalar_type()), parameters.device().str()));
   return arena;
 }
@@ -46,7 +46,7 @@ ServerOptions checked_options(ServerOptions options) {
   config.bind("optim", "", options.optim);
   config.bind("compress", "", options.compress);
   config.check();
-  if (!options.ps.speeds.empty()) throw ConfigError("ServerClient: ps.speeds belongs to workers that Paceline runs; leave it out");
+  if (!options.ps.speeds.empty()) throw ConfigError("ServerClient: ps.speeds is for workers that Paceline itself runs; leave it out");
   return options;
 }
 
@@ -153,8 +153,7 @@ struct ServerClient::State {
 
   void step(float rate, std::optional<double> loss) {
     if (duties.advised && !loss)
-      throw ConfigError(
-          "ServerClient: the rule compensates by the loss of the minibatch, and step() was given none; call step(rate, loss)");
+      throw ConfigError("ServerClient: the rule needs the loss of the minibatch, but step() was given none; call step(rate, loss)");
     arena.take_back();
     const at::NoGradGuard no_grad;
     if (!(duties.optimizes() ? local.take_step() : local.take_gradient(rate))) return;

@@ -14,8 +14,8 @@ namespace {
 void check_timing(const ps::TimingConfig& timing, const std::string& executor, std::int64_t servers) {
   if (timing.varies_network() && executor != "virtual" && executor != "auto")
     throw ConfigError(
-        fmt::format("timing.{} is for the virtual clock, and ps.executor={} sends real messages; use ps.executor=virtual, or "
-                    "timing.slow_workers, which slows real workers down too",
+        fmt::format("timing.{} is for the virtual clock, but ps.executor={} sends real messages; use ps.executor=virtual, or "
+                    "timing.slow_workers, which also slows down real workers",
                     !timing.transfers           ? "transfers"
                     : timing.slow_links.empty() ? "network_distribution"
                                                 : "slow_links",
@@ -26,7 +26,7 @@ void check_timing(const ps::TimingConfig& timing, const std::string& executor, s
         "timing.record records the real workers of one process, not those of ps.executor={}; use ps.executor=threads", executor));
   if (servers > 1)
     throw ConfigError(fmt::format(
-        "timing.record: each of {} servers has its own order of events, and only one can be recorded; use ps.servers=1", servers));
+        "timing.record: each of the {} servers has its own order of events, but only one can be recorded; use ps.servers=1", servers));
 }
 
 /// The rule and the server's optimizer must be able to use what a compressor makes of pushes.
@@ -36,7 +36,7 @@ void check_compression(const std::string& compression, const ps::PsConfig& ps, c
   if (!step::corrects_momentum(compression)) return;
   if (ps.pushes_steps())
     throw ConfigError(fmt::format(
-        "comm.compression={} keeps its own momentum, and with ps.optimizer=worker the steps already contain one; use ps.optimizer=server",
+        "comm.compression={} keeps its own momentum, but with ps.optimizer=worker the steps already contain one; use ps.optimizer=server",
         compression));
   ps::check_takes_steps(ps.rule, *rule, fmt::format("comm.compression={} pushes velocities", compression), "comm.compression=topk");
   step::optimizer_behind(compression, optim);

@@ -19,7 +19,7 @@ DType dtype_of_scalar_type(int number, std::string_view name) {
     case 15: return DType::bf16;
     default:
       if (name == "Undefined" || name == "UNKNOWN_SCALAR")  // depending on LibTorch's version
-        throw ConfigError("a collective was given an undefined tensor; give it one with memory, of the same size on all ranks");
+        throw ConfigError("a collective was given an undefined tensor; give it a defined one, of the same size on all ranks");
       throw ConfigError(fmt::format("collectives do not support tensors of type {}; convert it first, e.g. tensor.to(torch::kFloat)",
                                     name.empty() ? std::to_string(number) : std::string(name)));
   }
@@ -29,8 +29,8 @@ void Buffer::check_tensor(bool reachable, bool contiguous) {
   if (!reachable) throw ConfigError("collectives take tensors on the CPU and on CUDA devices; move it there first, e.g. tensor.cpu()");
   if (!contiguous)
     throw ConfigError(
-        "a collective needs a tensor whose elements lie side by side, but this one is not contiguous; give it tensor.contiguous(), and "
-        "copy the result back with tensor.copy_()");
+        "a collective needs a contiguous tensor, but this one is not; pass tensor.contiguous(), and copy the result back with "
+        "tensor.copy_()");
 }
 
 }  // namespace paceline::comm

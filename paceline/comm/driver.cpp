@@ -65,7 +65,7 @@ struct Driver::Task final : Work::State {
 Driver::~Driver() {
   std::unique_lock lock(mutex_);
   stopping_ = true;
-  if (!broken_) broken_ = std::make_exception_ptr(Error("the communicator was closed while operations were under way"));
+  if (!broken_) broken_ = std::make_exception_ptr(Error("the communicator was closed while operations were in flight"));
   fail_all();
   set_duty();
   while (drivers_ > 0) {

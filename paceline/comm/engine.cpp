@@ -41,7 +41,9 @@ constexpr Entry<Engine> kEngines[] = {
      {.connect = over<connect_gloo>, .spans_hosts = true, .shares_memory = false}},
 #endif
 #if PACELINE_WITH_NCCL
-    {"nccl", "memory of GPUs, one rank a GPU", {.connect = connect_nccl, .spans_hosts = true, .gpu = Engine::Gpu::own}},
+    {"nccl",
+     "ranks have one GPU each; NCCL within and across hosts",
+     {.connect = connect_nccl, .spans_hosts = true, .gpu = Engine::Gpu::own}},
 #endif
 };
 

@@ -42,7 +42,7 @@ Response::Response(std::string_view key, std::string_view purpose, std::string_v
 
 void Response::check(std::string_view proof) const {
   if (proof == kRefusal) throw StrangerError("another job of Paceline, or this process does not have the job's key");
-  if (!mistaken_.empty() && equal_in_constant_time(proof, mistaken_)) throw OtherPurposeError("of this job, and expects other connections");
+  if (!mistaken_.empty() && equal_in_constant_time(proof, mistaken_)) throw OtherPurposeError("of this job, but expects other connections");
   if (!equal_in_constant_time(proof, expected_)) throw StrangerError("an impostor: it does not know the job's key");
 }
 
@@ -57,7 +57,7 @@ std::string receive_greeting(const Socket& socket, const Deadline& deadline) {
     return receive_exactly(socket, handshake::kGreetingBytes, deadline.or_sooner(kGreetingTime));
   } catch (const std::system_error& error) {
     if (deadline.passed() || error.code() != std::errc::timed_out) throw;
-    throw SilentError("another program, which does not greet as Paceline does");
+    throw SilentError("another program, which does not speak Paceline's protocol");
   }
 }
 

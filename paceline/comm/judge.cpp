@@ -100,7 +100,7 @@ void Judge::follow(int peer, int culprit, const Call& call) const {
 std::string Judge::beyond(int accused, int culprit) const {
   if (culprit == name(accused)) return {};
   if (culprit == own_name()) return "; the others gave up on this rank: it came too late, or called something else";
-  return fmt::format("; {} in turn waited for rank {}", who(accused), culprit);
+  return fmt::format("; {} itself waited for rank {}", who(accused), culprit);
 }
 
 void Judge::accuse(const Accused& accused, const Call& call) const {
@@ -118,7 +118,7 @@ void Judge::accuse(const Accused& accused, const Call& call) const {
     }
     check_loss(call, accused.rank);
     culprit = found.value_or(0);
-    text += found ? beyond(accused.rank, culprit) : "; rank 0, which keeps the store, does not answer";
+    text += found ? beyond(accused.rank, culprit) : "; rank 0, which serves the store, does not answer";
   }
   const std::string operation(name_of(call.operation.kind));
   if (culprit == name_of_accused && accused.why == kLeft) throw PeerLeft(culprit, operation, call.sequence, text);

@@ -43,7 +43,7 @@ class MemoryStore final : public Store {
       const std::lock_guard lock(mutex_);
       std::string& value = values_[key];
       if (__builtin_add_overflow(counter_value(key, value), amount, &sum))
-        throw ConfigError("the store's counter '" + key + "' cannot take so much more: it has 64 bits");
+        throw ConfigError("the store's counter '" + key + "' would exceed 64 bits");
       value = std::to_string(sum);
     }
     changed_.notify_all();

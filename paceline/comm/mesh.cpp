@@ -67,8 +67,8 @@ MeshSizes resolved(MeshSizes sizes, int ranks) {
   int* rest = nullptr;
   std::int64_t product = 1;
   for (int* const size : all) {
-    if (*size < 0) refuse("a size is at least 1, or 0 for the rest");
-    if (*size == 0 && rest) refuse("only one axis may have 0, the rest");
+    if (*size < 0) refuse("a size must be at least 1, or 0 for the remaining ranks");
+    if (*size == 0 && rest) refuse("only one axis may be 0 (the remaining ranks)");
     if (*size == 0) rest = size;
     else product *= *size;
   }
@@ -82,8 +82,8 @@ MeshSizes resolved(MeshSizes sizes, int ranks) {
 MeshSizes parse_mesh(std::string_view text) {
   MeshSizes sizes;
   const auto refuse = [&](std::string_view part) {
-    throw ConfigError(
-        fmt::format("'{}' in the mesh '{}' is not an axis with its size; write data=2,pipeline=2,tensor=2 (0: the rest)", part, text));
+    throw ConfigError(fmt::format(
+        "'{}' in the mesh '{}' is not an axis with its size; write data=2,pipeline=2,tensor=2 (0: the remaining ranks)", part, text));
   };
   std::array<bool, std::size(kAxes)> given{};
   for (std::size_t begin = 0; begin <= text.size();) {
@@ -92,7 +92,7 @@ MeshSizes parse_mesh(std::string_view text) {
     const auto* const axis = std::ranges::find_if(kAxes, [&](Axis each) { return name_of(each) == name; });
     if (axis == std::end(kAxes) || name.size() == part.size()) refuse(part);
     if (std::exchange(given.at(static_cast<std::size_t>(axis - std::begin(kAxes))), true))
-      throw ConfigError(fmt::format("the mesh '{}' gives the size of '{}' twice; write each axis once, as in data=2,tensor=2", text, name));
+      throw ConfigError(fmt::format("the mesh '{}' names '{}' twice; write each axis once, for example data=2,tensor=2", text, name));
     const std::string_view number = part.substr(name.size() + 1);
     int& size = size_on(sizes, *axis);
     const auto [stop, error] = std::from_chars(number.data(), number.data() + number.size(), size);
@@ -114,8 +114,7 @@ Mesh::Mesh(Communicator& everyone, const MeshSizes& sizes)
     order_ = host_by_host(hosts_);
     if (everyone.rank() == 0 && tensor_crosses_hosts())
       log::warning(
-          "the tensor axis ({} ranks) crosses hosts, and every layer waits for what it exchanges; choose a size that "
-          "divides the ranks of a host",
+          "the tensor axis ({} ranks) crosses hosts, so every layer waits for the network; choose a size that divides the ranks of a host",
           sizes_.tensor);
   }
   const MeshPlace place = place_of(everyone.rank());

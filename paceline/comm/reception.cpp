@@ -92,7 +92,7 @@ bool Reception::accept_some() {
       return false;
     }
     if (same_user(socket)) take_in(std::move(socket), std::move(peer));
-    else refusals_.note(peer, "it is another user's");
+    else refusals_.note(peer, "it belongs to another user");
   }
   return true;
 }

@@ -100,7 +100,7 @@ void Relay::Passage::advance(short network_events, short local_events) {
 void Relay::Passage::hear_network() {
   std::array<char, kRead> bytes;
   const auto heard = read_now(network, bytes);
-  if (!heard) return local ? end(to_network) : close("it left within its handshake");
+  if (!heard) return local ? end(to_network) : close("it left during its handshake");
   tls.feed(*heard);
   if (!local) return;
   for (std::string plain; !(plain = tls.read(kRead)).empty();) to_local.bytes += plain;

@@ -36,15 +36,15 @@ SocketAddress local_address(const World& world) {
 void check_secret(const World& world) {
   if (world.secret && world.job.size() >= kShortestSecret) return;
   throw ConfigError(
-      fmt::format("{} ranks on several hosts meet over TCP, where anybody could join who knows the job's key, and {}; give all ranks the "
-                  "same secret of at least {} characters: export PACELINE_JOB=$(openssl rand -hex 16)",
+      fmt::format("{} ranks on several hosts connect over TCP and need the job's key, but {}; give all ranks the same secret of at least "
+                  "{} characters: export PACELINE_JOB=$(openssl rand -hex 16)",
                   world.size, world.secret ? "PACELINE_JOB is too short" : "PACELINE_JOB is not set", kShortestSecret));
 }
 
 std::vector<SocketAddress> tcp_candidates(const World& world) {
   if (world.address.empty())
     throw ConfigError(
-        fmt::format("{} ranks on several hosts, but nobody says where rank 0 is; set MASTER_ADDR and MASTER_PORT for all ranks "
+        fmt::format("{} ranks on several hosts, but the address of rank 0 is unknown; set MASTER_ADDR and MASTER_PORT for all ranks "
                     "(mpirun -x MASTER_ADDR=… -x MASTER_PORT=…), or use the mpi engine",
                     world.size));
   check_secret(world);
@@ -53,8 +53,8 @@ std::vector<SocketAddress> tcp_candidates(const World& world) {
     const SocketAddress endpoint = tcp_address(world.address, port);
     if (endpoint.is_loopback())
       throw ConfigError(fmt::format(
-          "MASTER_ADDR={} is {} on host {}, which reaches this host alone, but {} of the {} ranks are on others; set it to an "
-          "address of rank 0's host that all can reach",
+          "MASTER_ADDR={} is {} on host {}, which only this host can reach, but {} of the {} ranks are on others; set it to an address of "
+          "rank 0's host that all can reach",
           world.address, endpoint.name.substr(0, endpoint.name.rfind(':')), host_name(), world.size - world.local_size, world.size));
     candidates.push_back(endpoint);
   }

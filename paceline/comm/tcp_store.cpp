@@ -126,7 +126,8 @@ class TcpStore final : public Store {
       throw PeerError(0, "store", 0,
                       fmt::format("rank 0, which serves the store at {}, is gone or does not answer ({})", where_, error.code().message()));
     } catch (const StrangerError& error) {
-      throw PeerError(0, "store", 0, fmt::format("rank 0, which served the store at {}, is gone; there is now {}", where_, error.what()));
+      throw PeerError(0, "store", 0,
+                      fmt::format("rank 0, which served the store at {}, is gone; at this address there is now {}", where_, error.what()));
     }
   }
 
@@ -181,7 +182,7 @@ Socket dial_store(const SocketAddress& endpoint, const Deadline& deadline) {
   try {
     return dial(endpoint, deadline);  // it may have been rank 0, which arrived in between
   } catch (const std::system_error&) {
-    throw StrangerError("in use by another program, which does not listen");
+    throw StrangerError("in use by another program that does not listen");
   }
 }
 
@@ -268,8 +269,9 @@ std::shared_ptr<Store> reach_store(const StoreJob& job, Nanoseconds deadline) {
     if (until.passed())
       throw PeerError(
           0, "rendezvous", 0,
-          fmt::format("{} cannot reach rank 0 at {} within {:.0f} s ({}); is rank 0 running, and can this host reach that address?",
-                      job.hello.who(), job.candidates.front().name, seconds(deadline), found.why));
+          fmt::format(
+              "{} could not reach rank 0 at {} within {:.0f} s ({}); check that rank 0 is running and that this host can reach the address",
+              job.hello.who(), job.candidates.front().name, seconds(deadline), found.why));
     std::this_thread::sleep_for(std::min(pause, until.left()));
     found = try_candidates(job, until);
   }

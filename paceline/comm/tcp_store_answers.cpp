@@ -54,14 +54,14 @@ Reply StoreServer::objection(const wire::Hello& hello) const {
   if (hello.rank < 0 || hello.rank >= host_.size)
     return refuse(fmt::format("{} is not among the ranks 0 to {} of {}", hello.who(), host_.size - 1, host_.who()));
   if (one_host_ && hello.host_id != host_.host_id)
-    return refuse(
-        fmt::format("{} and {} are on different hosts (or in different containers), but the store's address reaches one host alone; "
-                    "set MASTER_ADDR to an address of rank 0's host that the others can reach, and LOCAL_WORLD_SIZE to the ranks of a host",
-                    host_.who(), hello.who()));
+    return refuse(fmt::format(
+        "{} and {} are on different hosts (or in different containers), but only one host can reach the store's address; set MASTER_ADDR "
+        "to an address of rank 0's host that the others can reach, and LOCAL_WORLD_SIZE to the number of ranks per host",
+        host_.who(), hello.who()));
   if (hello.one_host() != host_.one_host())
     return refuse(
         fmt::format("{} was told that {} of the {} ranks are on its host, but {} that {} are on its own; set LOCAL_WORLD_SIZE of every "
-                    "rank to the ranks of its host",
+                    "rank to the number of ranks on its host",
                     hello.who(), hello.local_size, hello.size, host_.who(), host_.local_size));
   const auto known = peers_.find(hello.rank);
   const wire::Hello* namesake = hello.rank == 0 ? &host_ : known == peers_.end() ? nullptr : &known->second.hello;
@@ -138,7 +138,7 @@ Reply StoreServer::change(const wire::Request& request) {
   const std::size_t freed = before ? request.key.size() + before->size() : 0;
   const std::size_t taken = request.key.size() + (request.op == wire::Op::set ? request.value.size() : 20);  // 20: digits of a counter
   if (stored_bytes_ - freed + taken > kMaxStored)
-    return {Reply::Status::refused, 0, fmt::format("the store is full: it holds {} MiB at most", kMaxStored >> 20)};
+    return {Reply::Status::refused, 0, fmt::format("the store is full: it holds at most {} MiB", kMaxStored >> 20)};
   Reply done;
   try {
     if (request.op == wire::Op::set) values_->set(request.key, request.value);
@@ -170,12 +170,10 @@ Reply StoreServer::late() const {
   std::string names =
       fmt::format("{}", fmt::join(missing.begin(), missing.begin() + static_cast<std::ptrdiff_t>(std::min(missing.size(), kShown)), ", "));
   if (missing.size() > kShown) names += fmt::format(" and {} more", missing.size() - kShown);
-  return {
-      Reply::Status::lost, missing.front(),
-      fmt::format(
-          "only {} of {} ranks came to rank 0 in time; missing: {}; look at what they say, or why they were not started; where they need "
-          "longer, raise comm.deadline_s",
-          peers_.size(), host_.size, names)};
+  return {Reply::Status::lost, missing.front(),
+          fmt::format("only {} of {} ranks connected to rank 0 in time; missing: {}; look at their output, or why they were not started; "
+                      "if they need longer, raise comm.deadline_s",
+                      peers_.size(), host_.size, names)};
 }
 
 }  // namespace paceline::comm

@@ -79,7 +79,7 @@ void StoreServer::serve() {
     drop_closed();
     settle_accusations();
     if (is_gathering() && news_.passed()) {
-      log::info("{} of {} ranks have come", peers_.size(), host_.size);
+      log::info("{} of {} ranks have connected", peers_.size(), host_.size);
       news_ = Deadline(kNews);
     }
   }
@@ -173,7 +173,7 @@ void StoreServer::drop_closed() {
     if (connection.beats) silence_.forget(connection.rank);
     Peer& peer = peers_.at(connection.rank);
     if (--peer.connections > 0 || complete_ || fault_.status != Reply::Status::ok) continue;
-    fail_all({Reply::Status::lost, connection.rank, peer.hello.who() + " left before all ranks had come"});
+    fail_all({Reply::Status::lost, connection.rank, peer.hello.who() + " left before all ranks had connected"});
   }
   std::erase_if(connections_, [](const Connection& connection) { return connection.closed; });
 }

@@ -37,8 +37,7 @@ void use_key(SSL_CTX* context, const TlsFiles& files) {
   const std::unique_ptr<EVP_PKEY, void (*)(EVP_PKEY*)> key(
       file ? PEM_read_bio_PrivateKey(file.get(), nullptr, no_passphrase, nullptr) : nullptr, EVP_PKEY_free);
   if (!key)
-    throw ConfigError(
-        fmt::format("{}: no private key can be read from it ({}); give a PEM file without a passphrase", files.key, reason()));
+    throw ConfigError(fmt::format("{}: cannot read a private key from it ({}); give a PEM file without a passphrase", files.key, reason()));
   if (X509_check_private_key(SSL_CTX_get0_certificate(context), key.get()) != 1) {
     ERR_clear_error();
     throw ConfigError(
@@ -61,10 +60,10 @@ TlsContext::TlsContext(const TlsFiles& files) : context_(SSL_CTX_new(TLS_method(
   SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
   X509_VERIFY_PARAM_set_flags(SSL_CTX_get0_param(context), X509_V_FLAG_PARTIAL_CHAIN);  // the authority may be an intermediate one
   if (SSL_CTX_use_certificate_chain_file(context, files.certificate.c_str()) != 1)
-    throw ConfigError(fmt::format("{}: no certificate can be read from it ({}); give a PEM file", files.certificate, reason()));
+    throw ConfigError(fmt::format("{}: cannot read a certificate from it ({}); give a PEM file", files.certificate, reason()));
   use_key(context, files);
   if (SSL_CTX_load_verify_locations(context, files.authority.c_str(), nullptr) != 1)
-    throw ConfigError(fmt::format("{}: no authority's certificate can be read from it ({}); give a PEM file", files.authority, reason()));
+    throw ConfigError(fmt::format("{}: cannot read an authority's certificate from it ({}); give a PEM file", files.authority, reason()));
 }
 
 TlsSession::TlsSession(const TlsContext& context, bool server) : session_(SSL_new(context.context_.get()), SSL_free), server_(server) {
@@ -181,7 +180,7 @@ void connect_tls(TlsSession& session, const Socket& socket, const Deadline& dead
       if (session.has_ended()) throw std::system_error(ECONNRESET, std::system_category(), "TLS");
       step(session, socket, deadline);
     }
-    if (welcome != kTlsWelcome) throw TlsError("the server does not respond as Paceline does");
+    if (welcome != kTlsWelcome) throw TlsError("the server does not speak Paceline's protocol");
   } catch (const TlsError&) {
     try {
       send_outgoing(session, socket, deadline);  // sends the alert, so that the server also reports which side failed

@@ -26,15 +26,14 @@ void validate(const Operation& op, int rank, int size) {
   if (op.kind == Kind::broadcast || op.kind == Kind::reduce) check_rank(op.root, "root");
   if (!op.is_collective()) {
     check_rank(op.peer, "peer");
-    if (op.peer == rank) refuse("a rank does not send to itself");
-    if (op.tag < 0) refuse("tags are not negative");
+    if (op.peer == rank) refuse("a rank cannot send to itself");
+    if (op.tag < 0) refuse("the tag is negative");
   }
   if (op.kind != Kind::all_to_all) return;
   if (op.input.count != op.buffer.count || op.input.dtype != op.buffer.dtype) refuse("input and output differ in size or type");
-  if (op.input.on_gpu != op.buffer.on_gpu) refuse("input and output lie in different memory; move one of them to the other's device");
-  if (op.buffer.count % size != 0) refuse(fmt::format("{} elements can not be cut into {} equal parts", op.buffer.count, size));
-  if (overlap(op.input, op.buffer))
-    refuse("input and output overlap, and what is yet to be sent would be overwritten; give it two buffers");
+  if (op.input.on_gpu != op.buffer.on_gpu) refuse("input and output are on different devices; move one of them");
+  if (op.buffer.count % size != 0) refuse(fmt::format("{} elements cannot be divided into {} equal parts", op.buffer.count, size));
+  if (overlap(op.input, op.buffer)) refuse("input and output overlap, so data that is not sent yet would be overwritten; use two buffers");
 }
 
 }  // namespace paceline::comm

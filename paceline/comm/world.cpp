@@ -89,7 +89,7 @@ World from_torchrun(const Reader& reader) {
   World world;
   world.source = "torchrun";
   const bool local = read_ranks(reader, kTorchrun, world);
-  if (world.size > 1) read_address(reader, world, fmt::format("WORLD_SIZE={} ranks must find one another", world.size));
+  if (world.size > 1) read_address(reader, world, fmt::format("WORLD_SIZE={} ranks must find each other", world.size));
   if (!local && names_loopback(world.address)) {  // variables set by hand, the four that PyTorch asks for
     world.local_rank = world.rank;
     world.local_size = world.size;

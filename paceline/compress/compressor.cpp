@@ -8,16 +8,16 @@ void CompressConfig::describe(Section& section) {
   section.field("feedback", feedback, "keep what was not sent and add it to the next gradient; auto: where it helps")
       .one_of({"auto", "on", "off"});
   section.field("block", block, "int8, dynamic8: values that share a scale").at_least(1).at_most(1 << 20);
-  section.field("density", density, "topk, dgc: share of the values that is sent; of dgc, after its warm-up; 0: 1%, of dgc 0.1%")
+  section.field("density", density, "topk, dgc: share of the values that is sent (dgc: after its warm-up); 0: 1%, for dgc 0.1%")
       .at_least(0)
       .at_most(1);
   section.field("warmup_epochs", warmup_epochs, "dgc: epochs over which the density falls from 25%, geometrically").at_least(0);
   section.field("threshold", threshold, "threshold: τ, the magnitude above which a value is sent, as ±τ").above(0);
-  section.field("sign_scale", sign_scale, "sign: what a vote is worth; 0: the mean magnitude of the tensor").at_least(0);
-  section.field("clip_deviations", clip_deviations, "ternary: clip at so many standard deviations; 0: no clipping").at_least(0);
+  section.field("sign_scale", sign_scale, "sign: magnitude of a vote; 0: the mean magnitude of the tensor").at_least(0);
+  section.field("clip_deviations", clip_deviations, "ternary: clip at this many standard deviations; 0: no clipping").at_least(0);
   section
       .field("dgc_clip", dgc_clip,
-             "dgc: clip a worker's gradient to this norm / √workers, each bucket, or server's range, to its share; 0: no clipping")
+             "dgc: clip a worker's gradient to this norm / √workers, and each bucket or server's range to its share of it; 0: no clipping")
       .at_least(0);
   section.field("rank", rank, "powersgd: columns of the two factors of a matrix").at_least(1).at_most(1024);
 }

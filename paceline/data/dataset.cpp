@@ -15,33 +15,36 @@ void DataConfig::describe(Section& section) {
   section.field("root", root, "folder or file of the dataset; empty: its place under $PACELINE_DATA");
   section.field("batch", batch, "global batch: samples per step, over all workers").at_least(1);
   section.field("augment", augment, "change training samples at random");
-  section.field("crop", crop, "augment: pad by so many pixels, then crop at random; image_folder: 0 switches the random crop off")
+  section.field("crop", crop, "augment: pad by this many pixels, then crop at random; image_folder: 0 turns the random crop off")
       .at_least(0)
       .at_most(kMostPixels);
-  section.field("flip", flip, "augment: mirror every other image (never digits)");
+  section.field("flip", flip, "augment: mirror images at random, half of them (never digits)");
   section.field("cutout", cutout, "augment: side of a square that is blanked; 0: none").at_least(0).at_most(kMostPixels);
-  section.field("normalise", normalise, "subtract the dataset's mean and divide by its deviation");
+  section.field("normalise", normalise, "subtract the dataset's mean and divide by its standard deviation");
   section.field("threads", threads, "background threads that prepare batches; 0: prepare them in the training thread")
       .at_least(0)
       .at_most(1024);
   section.field("prefetch", prefetch, "batches prepared ahead").at_least(1).at_most(1024);
-  section.field("train_samples", train_samples, "use the first so many training samples (shapes, random: make so many); 0: all")
-      .at_least(0);
-  section.field("test_samples", test_samples, "use the first so many test samples (shapes, random: make so many); 0: all").at_least(0);
+  section.field("train_samples", train_samples, "use only the first N training samples (shapes, random: generate N); 0: all").at_least(0);
+  section.field("test_samples", test_samples, "use only the first N test samples (shapes, random: generate N); 0: all").at_least(0);
   section
-      .field("held_out", held_out,
-             "train without the last so many training samples, and evaluate on them instead of the test data; to choose settings by")
+      .field("held_out", held_out, "hold out the last N training samples, and evaluate on them instead of the test data, to tune settings")
       .at_least(0);
-  section.field("uneven", uneven, "a batch that the workers cannot share evenly: refuse it, weight the shares, or repeat samples")
+  section
+      .field(
+          "uneven", uneven,
+          "what to do with a batch that cannot be divided evenly among workers: refuse it, weight the shares, or pad by repeating samples")
       .one_of({"refuse", "weight", "pad"});
-  section.field("drop_last", drop_last, "leave out the ragged last batch of a training epoch; false: every sample once an epoch");
-  section.field("residency", residency, "where the pixels of a set in memory lie").one_of({"host", "device", "auto"});
-  section.field("image_size", image_size, "image_folder: side of the picture that the network gets").at_least(1).at_most(kMostPixels);
+  section.field("drop_last", drop_last, "leave out the incomplete last batch of a training epoch; false: use every sample once per epoch");
+  section.field("residency", residency, "where the pixels of a dataset in memory are kept").one_of({"host", "device", "auto"});
+  section.field("image_size", image_size, "image_folder: side of the images that the network gets, in pixels")
+      .at_least(1)
+      .at_most(kMostPixels);
   section.field("shape", shape, "shapes, random: channels, height and width of a sample").at_least(1).at_most(kMostPixels);
   section.field("classes", classes, "shapes, random: number of classes").at_least(1);
   section.field("context", context, "text, tokens: characters or tokens per sample").at_least(1);
-  section.field("vocabulary", vocabulary, "tokens: how many there are; 0: what tokens.json or the files' headers say").at_least(0);
-  section.field("token_bits", token_bits, "tokens: bits of one in files without a header, 16 or 32").at_least(16).at_most(32);
+  section.field("vocabulary", vocabulary, "tokens: size of the vocabulary; 0: from tokens.json or the files' headers").at_least(0);
+  section.field("token_bits", token_bits, "tokens: bits per token in files without a header, 16 or 32").at_least(16).at_most(32);
 }
 
 std::unique_ptr<const Tokenizer> Dataset::tokenizer() const { return nullptr; }

@@ -22,8 +22,8 @@ fs::path find_root(const DataConfig& config, std::string_view standard, std::str
   if (config.root.empty()) {
     const char* shelf = std::getenv("PACELINE_DATA");
     if (shelf && !standard.empty() && is_there(fs::path(shelf) / standard)) return fs::path(shelf) / standard;
-    throw ConfigError(fmt::format("dataset '{}' needs files: set data.root=… to {}{}", config.name, holds,
-                                  standard.empty() ? "" : fmt::format(", or PACELINE_DATA to the folder that has {} in it", standard)));
+    throw ConfigError(fmt::format("dataset '{}' needs files: set data.root to {}{}", config.name, holds,
+                                  standard.empty() ? "" : fmt::format(", or PACELINE_DATA to the folder that contains {}", standard)));
   }
   if (!standard.empty() && is_there(fs::path(config.root) / standard)) return fs::path(config.root) / standard;
   if (!is_there(config.root)) throw DataError(config.root, fmt::format("no such file or folder; data.root must be {}", holds));
@@ -35,7 +35,7 @@ std::string read_file_of_size(const fs::path& file, std::int64_t expected_bytes)
   std::error_code unknown;
   const auto bytes = static_cast<std::int64_t>(fs::file_size(file, unknown));
   if (!unknown && bytes != expected_bytes)
-    throw DataError(file.string(), fmt::format("has {} bytes, expected {}; the file is {}, fetch it again", bytes, expected_bytes,
+    throw DataError(file.string(), fmt::format("has {} bytes, expected {}; the file is {}. Download it again", bytes, expected_bytes,
                                                bytes < expected_bytes ? "cut short" : "too long"));
   std::string content = read_file(file);
   if (static_cast<std::int64_t>(content.size()) != expected_bytes) throw DataError(file.string(), "changed while it was read");

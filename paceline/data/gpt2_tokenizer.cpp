@@ -179,7 +179,7 @@ class Gpt2Tokenizer final : public Tokenizer {
     constexpr std::int64_t kMost = 1 << 24;  // a typing error must not allocate gigabytes
     const nlohmann::json json = nlohmann::json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
     if (!json.is_object() || json.empty())
-      throw DataError(file.string(), "is no vocabulary; expected GPT-2's vocab.json: an object with a number for every token");
+      throw DataError(file.string(), "is not a vocabulary; expected GPT-2's vocab.json: an object with a number for every token");
     std::unordered_map<std::string, std::uint32_t> tokens;
     std::unordered_map<std::uint32_t, std::string> names;
     for (const auto& [name, number] : json.items()) {
@@ -227,10 +227,9 @@ class Gpt2Tokenizer final : public Tokenizer {
       const auto find = [&](const std::string& name) {
         const auto found = tokens.find(name);
         if (space == std::string::npos || found == tokens.end())
-          throw DataError(file.string(),
-                          fmt::format("line {}, '{}', is no pair of tokens of the vocabulary whose union is one too; take the "
-                                      "merges.txt that belongs to the vocab.json",
-                                      number, line));
+          throw DataError(file.string(), fmt::format("line {}, '{}', is not a pair of tokens that merge to a token of the vocabulary; use "
+                                                     "the merges.txt that belongs to the vocab.json",
+                                                     number, line));
         return found->second;
       };
       const std::string left = line.substr(0, space), right = space == std::string::npos ? "" : line.substr(space + 1);

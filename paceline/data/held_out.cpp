@@ -46,7 +46,7 @@ class Part final : public Dataset {
 std::unique_ptr<Dataset> part_of(std::unique_ptr<Dataset> training, std::int64_t held_out, Split split) {
   const std::int64_t all = training->size(), between = training->info().tokens ? 1 : 0, left = all - held_out - between;
   if (left < 1)
-    throw ConfigError(fmt::format("data.held_out={} leaves nothing of the {} training samples of '{}'; use at most {}", held_out, all,
+    throw ConfigError(fmt::format("data.held_out={} leaves none of the {} training samples of '{}'; use at most {}", held_out, all,
                                   training->info().key, all - between - 1));
   if (split == Split::train) return std::make_unique<Part>(std::move(training), 0, left);
   return std::make_unique<Part>(std::move(training), all - held_out, held_out);

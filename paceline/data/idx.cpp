@@ -23,7 +23,7 @@ class Reader {
         file_(file),
         stored_(reinterpret_cast<const char*>(file_.bytes().data()), file_.bytes().size()),
         packed_(stored_.starts_with(kMagic)) {
-    if (packed_ && inflateInit2(&stream_, MAX_WBITS + 16) != Z_OK) throw Error(name_ + ": no memory to decompress it");
+    if (packed_ && inflateInit2(&stream_, MAX_WBITS + 16) != Z_OK) throw Error(name_ + ": not enough memory to decompress it");
   }
   ~Reader() {
     if (packed_) inflateEnd(&stream_);
@@ -34,13 +34,13 @@ class Reader {
   /// Fills `out` or throws.
   void fill(std::span<std::uint8_t> out, std::int64_t expected_total) {
     if (read_some(out) != out.size())
-      throw DataError(name_, fmt::format("has {} bytes, expected {}; the file is cut short, fetch it again", position_, expected_total));
+      throw DataError(name_, fmt::format("has {} bytes, expected {}; the file is cut short; download it again", position_, expected_total));
   }
 
   void expect_end() {
     std::array<std::uint8_t, 1> extra{};
     const std::int64_t end = position_;
-    if (read_some(extra) != 0) throw DataError(name_, end, "has more bytes than its header says; fetch the file again");
+    if (read_some(extra) != 0) throw DataError(name_, end, "has more bytes than its header says; download it again");
   }
 
   /// Whether this file can hold so many bytes: deflate never compresses better than 1032 to 1. Checked before memory is allocated.
@@ -71,7 +71,7 @@ class Reader {
         if (left.empty()) return 0;
         if (!left.starts_with(kMagic))
           throw DataError(name_, static_cast<std::int64_t>(taken_),
-                          fmt::format("{} bytes stand behind the end of the compressed data; fetch the file again", left.size()));
+                          fmt::format("{} bytes follow the end of the compressed data; download the file again", left.size()));
         inflateReset(&stream_);
         ended_ = false;
       }
@@ -85,7 +85,7 @@ class Reader {
       ended_ = code == Z_STREAM_END;
       if (code != Z_OK && !ended_)  // Z_BUF_ERROR: it needs more input than there is
         throw DataError(name_, position_,
-                        fmt::format("the compressed data is damaged or cut short ({}); fetch the file again",
+                        fmt::format("the compressed data is damaged or cut short ({}); download the file again",
                                     code == Z_BUF_ERROR ? "unexpected end of file"
                                     : stream_.msg       ? stream_.msg
                                                         : "unknown format"));

@@ -38,7 +38,7 @@ const fs::directory_entry& leads_somewhere(const fs::directory_entry& entry) {
   std::error_code ignored;
   if (entry.is_symlink() && !entry.exists(ignored))
     throw DataError(entry.path().string(),
-                    fmt::format("links to {}, which is not there; mend the link or remove it", fs::read_symlink(entry.path()).string()));
+                    fmt::format("links to {}, which does not exist; fix or remove the link", fs::read_symlink(entry.path()).string()));
   return entry;
 }
 
@@ -49,7 +49,7 @@ bool is_picture(const fs::directory_entry& entry) {
   std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return std::tolower(c); });
   if (ending != ".jpg" && ending != ".jpeg" && ending != ".png") return false;
   if (leads_somewhere(entry).is_regular_file()) return true;
-  throw DataError(entry.path().string(), "is called like a picture and is not a file; rename it or remove it");
+  throw DataError(entry.path().string(), "is named like an image but is not a file; rename or remove it");
 }
 
 bool is_folder_at(const fs::path& path) {
@@ -77,10 +77,10 @@ std::vector<Sample> list_samples(const fs::path& folder, const std::vector<std::
   for (const std::string& name : sorted_names(folder, is_folder)) {
     const auto found = std::ranges::lower_bound(classes, name);
     if (found == classes.end() || *found != name)
-      throw DataError((folder / name).string(), "is a class that train/ does not have; rename it or add it there");
+      throw DataError((folder / name).string(), "is a class that train/ does not have; rename it, or add it there");
     auto& own = files[static_cast<std::size_t>(found - classes.begin())];
     own = sorted_names(folder / name, is_picture);
-    if (own.empty()) throw DataError((folder / name).string(), "has no pictures (*.jpg, *.jpeg, *.png); fill the folder or remove it");
+    if (own.empty()) throw DataError((folder / name).string(), "has no images (*.jpg, *.jpeg, *.png); add some, or remove the folder");
   }
   std::vector<Sample> samples;
   for (std::size_t turn = 0, before = 1; before != samples.size(); ++turn) {
@@ -155,8 +155,8 @@ class ImageFolder final : public Dataset {
 }  // namespace
 
 std::unique_ptr<Dataset> make_image_folder(const DataConfig& config, Split split, std::uint64_t) {
-  const auto root = find_root(config, "", "the folder with train/<class>/*.jpg and val/<class>/*.jpg in it");
-  if (!is_folder_at(root)) throw DataError(root.string(), "is not a folder; data.root must have train/<class>/*.jpg in it");
+  const auto root = find_root(config, "", "the folder with train/<class>/*.jpg and val/<class>/*.jpg");
+  if (!is_folder_at(root)) throw DataError(root.string(), "is not a folder; data.root must contain train/<class>/*.jpg");
   const auto classes = sorted_names(split_folder(root, Split::train), is_folder);
   if (classes.empty()) throw DataError((root / "train").string(), "has no classes; expected a folder of pictures for each class");
   const auto folder = split_folder(root, split);

@@ -14,7 +14,7 @@ ImageSet::ImageSet(Info info, Images images, const DataConfig& config, Split spl
       height_(info_.input.at(1)),
       width_(info_.input.at(2)),
       image_bytes_(info_.input.at(0) * height_ * width_) {
-  ensure(static_cast<std::int64_t>(images_.bytes.size()) == size() * image_bytes_, "an image set has a label an image");
+  ensure(static_cast<std::int64_t>(images_.bytes.size()) == size() * image_bytes_, "an image set has one label per image");
   ensure(size() <= std::numeric_limits<std::int32_t>::max(), "a plan names its sample in 32 bits");
   const std::int64_t count = samples_to_use(config, split, size());
   images_.labels.resize(static_cast<std::size_t>(count));

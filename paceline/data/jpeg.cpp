@@ -115,7 +115,7 @@ class JpegReader {
       inks ? read_rows_of_inks(picture) : read_rows(picture);
       if (rows.end == whole.height) jpeg_finish_decompress(&info_);  // reads up to the end marker, so that a missing one is noticed
     });
-    if (info_.output_scanline < info_.output_height && !has_end()) throw DataError(file_, "is damaged or cut short: it has no end");
+    if (info_.output_scanline < info_.output_height && !has_end()) throw DataError(file_, "is damaged or cut short: its end is missing");
   }
 
  private:
@@ -181,7 +181,7 @@ void decode_jpeg(const std::string& file, std::span<const std::uint8_t> bytes, i
 namespace paceline::data {
 
 PictureSize jpeg_size(const std::string& file, std::span<const std::uint8_t>) {
-  throw DataError(file, "this build of Paceline reads no JPEG; build it with libjpeg, or convert the pictures to PNG");
+  throw DataError(file, "this build of Paceline cannot read JPEG; build it with libjpeg, or convert the images to PNG");
 }
 void decode_jpeg(const std::string& file, std::span<const std::uint8_t> bytes, int, const Box&, Picture&) { jpeg_size(file, bytes); }
 

@@ -17,23 +17,23 @@ std::filesystem::path find_file(const std::filesystem::path& root, const std::st
     auto file = root / (name + suffix);
     if (is_there(file)) return file;
   }
-  throw DataError((root / name).string(), "no such file, plain or .gz; data.root must be the folder with the four MNIST files");
+  throw DataError((root / name).string(), "no such file, neither plain nor .gz; data.root must be the folder with the four MNIST files");
 }
 
 }  // namespace
 
 std::unique_ptr<Dataset> make_mnist(const DataConfig& config, Split split, std::uint64_t) {
-  const auto root = find_root(config, "mnist", "the folder with train-images-idx3-ubyte[.gz] and its three companions");
+  const auto root = find_root(config, "mnist", "the folder with train-images-idx3-ubyte[.gz] and the three other MNIST files");
   const std::string part = split == Split::train ? "train" : "t10k";
   const auto image_file = find_file(root, part + "-images-idx3-ubyte"), label_file = find_file(root, part + "-labels-idx1-ubyte");
 
   Idx pictures = read_idx(image_file, 3);
   if (pictures.shape[1] != kSide || pictures.shape[2] != kSide)
-    throw DataError(image_file.string(), 8, fmt::format("pictures of {}×{}, expected 28×28", pictures.shape[1], pictures.shape[2]));
+    throw DataError(image_file.string(), 8, fmt::format("images of {}×{}, expected 28×28", pictures.shape[1], pictures.shape[2]));
   const Idx labels = read_idx(label_file, 1);
   if (labels.shape[0] != pictures.shape[0])
     throw DataError(label_file.string(), 4,
-                    fmt::format("{} labels, but {} has {} pictures; the files do not belong together", labels.shape[0], image_file.string(),
+                    fmt::format("{} labels, but {} has {} images; the files do not belong together", labels.shape[0], image_file.string(),
                                 pictures.shape[0]));
   for (std::size_t i = 0; i < labels.bytes.size(); ++i)
     if (labels.bytes[i] >= kClasses)

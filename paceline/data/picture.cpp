@@ -20,7 +20,7 @@ bool begins_with(std::span<const std::uint8_t> bytes, std::span<const std::uint8
 bool is_jpeg(const std::string& file, std::span<const std::uint8_t> bytes) {
   if (begins_with(bytes, kJpeg)) return true;
   if (begins_with(bytes, kPng)) return false;
-  throw DataError(file, 0, bytes.empty() ? "is empty" : "is neither a JPEG nor a PNG picture");
+  throw DataError(file, 0, bytes.empty() ? "is empty" : "is neither a JPEG nor a PNG image");
 }
 
 }  // namespace
@@ -35,8 +35,8 @@ void Picture::resize(PictureSize to) {
 
 void expect_room(const std::string& file, std::span<const std::uint8_t> bytes, PictureSize size, std::int64_t most_pixels) {
   if (std::int64_t{size.width} * size.height <= std::ssize(bytes) * most_pixels) return;
-  throw DataError(file,
-                  fmt::format("claims {}×{} pixels, which {} bytes cannot hold; it is damaged", size.width, size.height, bytes.size()));
+  throw DataError(file, fmt::format("its header says {}×{} pixels, which {} bytes cannot hold; the file is damaged", size.width,
+                                    size.height, bytes.size()));
 }
 
 PictureSize picture_size(const std::string& file, std::span<const std::uint8_t> bytes) {
@@ -47,7 +47,7 @@ void decode_picture(const std::string& file, std::span<const std::uint8_t> bytes
   try {
     is_jpeg(file, bytes) ? decode_jpeg(file, bytes, shrink, needed, picture) : decode_png(file, bytes, picture);
   } catch (const std::length_error&) {
-    throw DataError(file, "is larger than a gigabyte of pixels; make it smaller");
+    throw DataError(file, "has more than a gigabyte of pixels; make it smaller");
   }
 }
 

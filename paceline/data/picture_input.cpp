@@ -42,8 +42,9 @@ void resize_box(const std::string& file, std::span<const std::uint8_t> bytes, Pi
 void read_as_input(const std::string& file, const Info& info, float* out) {
   const auto& shape = info.input;
   if (info.tokens || shape.size() != 3 || shape[1] != shape[2] || (shape[0] != 1 && shape[0] != 3))
-    throw ConfigError(fmt::format("'{}' has samples of [{}], which no picture can be made into; expected 1 or 3 channels and a square",
-                                  info.key, fmt::join(shape, ", ")));
+    throw ConfigError(
+        fmt::format("'{}' has samples of shape [{}], to which an image cannot be converted; expected 1 or 3 channels and a square",
+                    info.key, fmt::join(shape, ", ")));
   const std::string content = read_file(file);
   const PictureSize size = picture_size(file, bytes_of(content));
   const Box box = middle_box(size, info.key == "image_folder" ? kMiddleShare : 1);

@@ -23,7 +23,7 @@ class PngReader {
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     if (text.rfind(std::string_view("\0\0\0\0IEND\xae\x42\x60\x82", 12)) == std::string_view::npos) {
       png_image_free(&image_);
-      throw DataError(file_, "is damaged or cut short: it has no end");
+      throw DataError(file_, "is damaged or cut short: its end is missing");
     }
   }
   ~PngReader() { png_image_free(&image_); }
@@ -71,7 +71,7 @@ void decode_png(const std::string& file, std::span<const std::uint8_t> bytes, Pi
 namespace paceline::data {
 
 PictureSize png_size(const std::string& file, std::span<const std::uint8_t>) {
-  throw DataError(file, "this build of Paceline reads no PNG; build it with libpng, or convert the pictures to JPEG");
+  throw DataError(file, "this build of Paceline cannot read PNG; build it with libpng, or convert the images to JPEG");
 }
 void decode_png(const std::string& file, std::span<const std::uint8_t> bytes, Picture&) { png_size(file, bytes); }
 

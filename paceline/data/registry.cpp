@@ -9,8 +9,8 @@ namespace paceline::data {
 namespace {
 
 constexpr std::array<Entry<MakeDataset>, 8> kDatasets{{
-    {"shapes", "drawn pictures of ten kinds of shapes; learnable, needs no file", make_shapes},
-    {"random", "random pictures and labels, for throughput; needs no file", make_random},
+    {"shapes", "generated images of ten kinds of shapes; learnable, needs no files", make_shapes},
+    {"random", "random images and labels, for measuring throughput; needs no files", make_random},
     {"mnist", "handwritten digits, 28×28 (IDX files, plain or .gz)", make_mnist},
     {"cifar10", "small photographs, 32×32, 10 classes (binary files)", make_cifar10},
     {"cifar100", "small photographs, 32×32, 100 classes (binary files)", make_cifar100},
@@ -30,7 +30,7 @@ std::span<const Entry<MakeDataset>> datasets() { return kDatasets; }
 std::int64_t samples_to_use(const DataConfig& config, Split split, std::int64_t available) {
   const std::int64_t asked = samples_asked(config, split);
   if (asked > available)
-    throw ConfigError(fmt::format("data.{}_samples={}, but '{}' has {} of them; lower it, or 0 for all",
+    throw ConfigError(fmt::format("data.{}_samples={}, but '{}' has only {}; lower it, or use 0 for all",
                                   split == Split::train ? "train" : "test", asked, config.name, available));
   return asked > 0 ? asked : available;
 }

@@ -29,8 +29,8 @@ Sampler::Sampler(std::int64_t size, std::int64_t batch, bool shuffle, bool drop_
 void Sampler::start(std::int64_t epoch, std::int64_t batch) {
   if (drop_last_ && checked_batch(batch) > size_)
     throw ConfigError(
-        fmt::format("data.batch={}, but there are {} samples, and data.drop_last leaves the ragged batch out; lower data.batch or set "
-                    "data.drop_last=false",
+        fmt::format("data.batch={}, but there are only {} samples, and data.drop_last leaves out an incomplete batch; lower data.batch, or "
+                    "set data.drop_last=false",
                     batch, size_));
   batch_ = checked_batch(batch);
   order_.resize(static_cast<std::size_t>(size_));

@@ -108,7 +108,7 @@ std::unique_ptr<Dataset> make_shapes(const DataConfig& config, Split split, std:
   const std::int64_t count = samples_to_make(config, split, split == Split::train ? 10'000 : 2'000);
   const std::int64_t channels = config.shape[0], height = config.shape[1], width = config.shape[2];
   if (std::min(height, width) < 8)
-    throw ConfigError(fmt::format("data.shape: shapes need at least 8×8 pixels to be told apart, not {}×{}", height, width));
+    throw ConfigError(fmt::format("data.shape: shapes need at least 8×8 pixels to be distinguishable, not {}×{}", height, width));
 
   const std::int64_t image_bytes = channels * height * width;
   Images images{.bytes = std::vector<std::uint8_t>(static_cast<std::size_t>(count * image_bytes)),

@@ -64,7 +64,7 @@ std::unique_ptr<Dataset> make_text(const DataConfig& config, Split split, std::u
   const std::int64_t windows = (static_cast<std::int64_t>(tokens.size()) - 1) / config.context;
   if (windows < 1)
     throw DataError(file.string(),
-                    fmt::format("its {} part has {} characters, but data.context={} needs {}; lower data.context or take a longer text",
+                    fmt::format("its {} part has {} characters, but data.context={} needs {}; lower data.context, or use a longer text",
                                 split == Split::train ? "training" : "test", tokens.size(), config.context, config.context + 1));
   Info info{.key = config.name,
             .input = {config.context},

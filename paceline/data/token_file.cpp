@@ -38,9 +38,11 @@ TokenFile::TokenFile(std::filesystem::path file, int bits) : path_(std::move(fil
   const HeaderKind* kind = header_kind(mapped_.bytes());
   if (!kind) {
     if (bytes % (bits / 8) != 0)
-      throw DataError(path_.string(), fmt::format("has {} bytes, which are no whole tokens of {} bits; it is cut short, or needs another "
-                                                  "data.token_bits (16 or 32)",
-                                                  bytes, bits));
+      throw DataError(
+          path_.string(),
+          fmt::format(
+              "has {} bytes, which is not a whole number of {}-bit tokens; it is cut short, or needs another data.token_bits (16 or 32)",
+              bytes, bits));
     count_ = bytes / (bits / 8);
     return;
   }
@@ -52,10 +54,9 @@ TokenFile::TokenFile(std::filesystem::path file, int bits) : path_(std::move(fil
   const std::int64_t behind = bytes - kHeaderBytes;
   bits_ = behind == 4 * count_ && count_ > 0 ? 32 : 16;
   if (count_ < 0 || behind != count_ * (bits_ / 8))
-    throw DataError(path_.string(),
-                    fmt::format("has {} bytes behind its header, which announces {} tokens: expected {} bytes (16 bits each) "
-                                "or {} (32 bits); the file is cut short or damaged, write it again",
-                                behind, count_, 2 * count_, 4 * count_));
+    throw DataError(path_.string(), fmt::format("has {} bytes after its header, which announces {} tokens: expected {} bytes (16 bits "
+                                                "each) or {} (32 bits); the file is cut short or damaged, write it again",
+                                                behind, count_, 2 * count_, 4 * count_));
 }
 
 template <class Token>

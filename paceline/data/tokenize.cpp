@@ -76,7 +76,7 @@ void refuse_old_tokens(const fs::path& folder) {
   ensure_writable_folder(folder);
   for (const auto& entry : fs::directory_iterator(folder))
     if (entry.path().extension() == ".bin")
-      throw ConfigError(fmt::format("{} has {} in it already, and old and new tokens must not be mixed; name another folder, or remove it",
+      throw ConfigError(fmt::format("{} already contains {}, and old and new tokens must not be mixed; name another folder, or remove it",
                                     folder.string(), entry.path().filename().string()));
 }
 
@@ -94,7 +94,7 @@ Tokenized tokenize(const Tokenizer& tokenizer, const std::string& encoding, cons
   std::vector<MappedFile> documents;
   std::int64_t all = 0;
   for (const fs::path& file : options.files) documents.emplace_back(file), all += std::ssize(documents.back().bytes());
-  if (all == 0) throw ConfigError("there is nothing in these files to make tokens of");
+  if (all == 0) throw ConfigError("these files are empty; name files with text");
   refuse_old_tokens(options.folder);
 
   const int bits = tokenizer.vocabulary() <= 1 << 16 ? 16 : 32;

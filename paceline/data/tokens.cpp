@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kHolds = "a .bin file of tokens, a folder or a pattern of them, or several with commas between";
+constexpr std::string_view kHolds = "a .bin file of tokens, a folder of them, a pattern, or several of these separated by commas";
 
 /// Files that match a shell pattern, in alphabetical order.
 std::vector<fs::path> matching(const std::string& pattern) {
@@ -41,7 +41,7 @@ std::vector<fs::path> files_at(const std::string& place) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(place))
     if (entry.path().extension() == ".bin") files.push_back(entry.path());
-  if (files.empty()) throw DataError(place, "has no *.bin in it; make them with paceline tokenize");
+  if (files.empty()) throw DataError(place, "contains no *.bin file; make them with paceline tokenize");
   std::ranges::sort(files);
   return files;
 }
@@ -133,7 +133,7 @@ std::unique_ptr<Dataset> make_tokens(const DataConfig& config, Split split, std:
   if (windows < 1)
     throw DataError(
         files.front().string(),
-        fmt::format("its {} part has no window of data.context={} tokens and their targets; lower data.context or take longer files",
+        fmt::format("its {} part is too short for data.context={} tokens and their targets; lower data.context, or use longer files",
                     split == Split::train ? "training" : "test", config.context));
   // Checked before the run starts if that is quick; read() checks every window anyway.
   constexpr std::int64_t kLookedThrough = std::int64_t{1} << 30;  // bytes

@@ -21,10 +21,10 @@ namespace {
 void refuse_graphs(torch::nn::Module& module, const std::string& who) {
   const auto is_graph = [](const torch::nn::Module& part) { return dynamic_cast<const nn::GraphModule*>(&part) != nullptr; };
   if (is_graph(module) || std::ranges::any_of(module.modules(/*include_self=*/false), [&](const auto& part) { return is_graph(*part); }))
-    throw ConfigError(fmt::format(
-        "{} takes modules of LibTorch and not a GraphModule, whose parameters lie in an arena already; train its network with a "
-        "recipe and strategy.name",
-        who));
+    throw ConfigError(
+        fmt::format("{} takes a torch::nn::Module of your own, not a GraphModule, whose parameters are already in an arena; train its "
+                    "network with a recipe and strategy.name",
+                    who));
 }
 
 }  // namespace
@@ -45,8 +45,8 @@ torch::nn::Module& check_alike(torch::nn::Module& module, comm::Communicator& co
   const auto other = std::ranges::find_if(checksums, [&](double checksum) { return checksum != checksums.front(); });
   if (other != checksums.end())
     throw ConfigError(
-        fmt::format("{}: worker {}'s module has other parameters or buffers than worker 0's (names, shapes, types, or "
-                    "what is frozen); build the same on all workers",
+        fmt::format("{}: worker {}'s module has other parameters or buffers than worker 0's (names, shapes, types, or which are frozen); "
+                    "build the same module on all workers",
                     who, other - checksums.begin()));
   return module;
 }

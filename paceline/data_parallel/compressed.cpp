@@ -194,8 +194,7 @@ class Averaged final : public Compressed {
     for (const auto& part : parts_) length += static_cast<std::int64_t>(part->state().size());
     if (length != saved.numel())
       throw ConfigError(
-          fmt::format("'{}' of the checkpoint has {} values and should have {}; resume with the same compress.rank and "
-                      "strategy.bucket_mb",
+          fmt::format("'{}' of the checkpoint has {} values, expected {}; resume with the same compress.rank and strategy.bucket_mb",
                       kFactors, saved.numel(), length));
     Compressed::load(state);
     const float* from = saved.data_ptr<float>();
@@ -257,10 +256,9 @@ class RoundedOnGpu final : public Compressed {
 void check_compressible(const ExchangeSetup& setup) {
   const at::Tensor& gradients = setup.arena.gradients();
   if (gradients.scalar_type() != at::kFloat)
-    throw ConfigError(
-        fmt::format("compression '{}' takes gradients in Float, and these are in {}; call module->to(torch::kFloat) first, or "
-                    "use compression 'none'",
-                    setup.compression, c10::toString(gradients.scalar_type())));
+    throw ConfigError(fmt::format(
+        "compression '{}' needs float gradients, but these are {}; call module->to(torch::kFloat) first, or use compression 'none'",
+        setup.compression, c10::toString(gradients.scalar_type())));
 }
 
 std::unique_ptr<Exchange> make_compressed(const ExchangeSetup& setup) {

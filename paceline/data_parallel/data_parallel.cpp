@@ -73,8 +73,8 @@ struct DataParallel::State {
   void synchronise_norms() {
     if (arena.gradients().is_cuda() && data_parallel::share_process(comm))
       throw ConfigError(
-          "DataParallel: workers that are threads of one process cannot synchronise norms on a GPU, where autograd has one thread for all "
-          "of them; start every worker as a process of its own with `paceline run`, or leave synchronise_norms off");
+          "DataParallel: workers that are threads of one process cannot synchronise norms on a GPU, because autograd has one thread for "
+          "all of them; start every worker as its own process with `paceline run`, or leave synchronise_norms off");
     const std::shared_ptr<comm::Communicator> meeting = comm.split(0, comm.rank());
     norms.emplace(module, [meeting](at::Tensor& sums) {  // a graph may outlive this object
       meeting->run(comm::allreduce(sums));
@@ -101,8 +101,8 @@ struct DataParallel::State {
   void refuse_after_failure() const {
     if (in_pass && pass.expired())
       throw Error(
-          "DataParallel: the backward pass before this threw an error when some of its gradients had already left for the other workers; "
-          "start all workers again, from their last checkpoint");
+          "DataParallel: the previous backward pass threw an error after some of its gradients had been sent to the other workers; restart "
+          "all workers from their last checkpoint");
   }
 
   void begin_exchange() {
@@ -154,8 +154,8 @@ void DataParallel::backward(const torch::Tensor& loss) {
   state_->refuse_after_failure();
   if (!loss.defined() && state_->norms_meet())
     throw ConfigError(
-        "DataParallel: a worker without a loss would leave the others waiting in their synchronised norms; where it has no samples left, "
-        "pass an empty batch through the module and give its loss");
+        "DataParallel: a worker without a loss would leave the others waiting in their synchronised norms; if it has no samples left, pass "
+        "an empty batch through the module and give its loss");
   state_->arena.take_back();
   const std::int64_t before = state_->passes;
   if (loss.defined() && loss.requires_grad()) loss.backward();
@@ -163,7 +163,7 @@ void DataParallel::backward(const torch::Tensor& loss) {
 }
 
 double DataParallel::weight(std::int64_t samples) {
-  if (samples < 0) throw ConfigError(fmt::format("DataParallel: a share of {} samples; give 0 or more", samples));
+  if (samples < 0) throw ConfigError(fmt::format("DataParallel: a share cannot have {} samples; give at least 0", samples));
   const double all = sum(static_cast<double>(samples));
   return all > 0 ? static_cast<double>(samples) * state_->comm.size() / all : 0;
 }

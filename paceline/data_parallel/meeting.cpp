@@ -18,12 +18,12 @@ void LocalSgdOptions::describe(Section& section) {
 
 void ElasticOptions::describe(Section& section) {
   section.field("period", period, "steps between two meetings").at_least(1);
-  section.field("elasticity", elasticity, "how strongly workers and centre attract each other; 0: 0.9 / workers").at_least(0);
+  section.field("elasticity", elasticity, "how strongly the workers and the centre attract each other; 0: 0.9 / workers").at_least(0);
 }
 
 void DiLoCoOptions::describe(Section& section) {
   section.field("period", period, "steps between two meetings").at_least(1);
-  section.field("outer_rate", outer_rate, "rate of the step that the workers make together").above(0);
+  section.field("outer_rate", outer_rate, "learning rate of the outer step, which the workers make together").above(0);
   section.field("outer_momentum", outer_momentum, "its momentum").at_least(0);
 }
 

@@ -26,7 +26,7 @@ std::int64_t checked_rows(std::span<const step::NamedTensor> state, const std::s
   const auto shape = step::saved_shape(state, name);
   if (!shape) step::find_saved(state, name);  // says so
   if (shape->size() != 2 || shape->at(1) != mine.numel())
-    throw ConfigError(fmt::format("'{}' of the checkpoint is for {} values per worker, and this model has {}; resume with the same recipe",
+    throw ConfigError(fmt::format("'{}' of the checkpoint has {} values per worker, but this model has {}; resume with the same recipe",
                                   name, shape->empty() ? 1 : shape->back(), mine.numel()));
   return shape->at(0);
 }

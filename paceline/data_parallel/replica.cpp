@@ -75,7 +75,7 @@ void Replica::set_epoch(double epoch) { state_->epoch = epoch; }
 
 void Replica::step() {
   if (state_->own_parameters.defined())
-    throw ConfigError("a step while the module has what the workers agree on would be lost; end the scope of Replica::Agreed first");
+    throw ConfigError("a step would be lost while the module holds the agreed parameters; end the scope of Replica::Agreed first");
   const torch::NoGradGuard no_grad;
   state_->arena.take_back();
   ++state_->steps;
@@ -84,7 +84,8 @@ void Replica::step() {
 
 Replica::Agreed::Agreed(Replica& replica) : replica_(replica) {
   State& state = *replica_.state_;
-  if (state.own_parameters.defined()) throw ConfigError("the module has what the workers agree on already; one Replica::Agreed at a time");
+  if (state.own_parameters.defined())
+    throw ConfigError("the module already holds the agreed parameters; use one Replica::Agreed at a time");
   const torch::NoGradGuard no_grad;
   state.arena.take_back();
   state.own_parameters = state.arena.parameters().clone();

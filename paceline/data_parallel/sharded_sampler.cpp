@@ -15,7 +15,7 @@ namespace paceline {
 
 ShardedSampler::ShardedSampler(std::size_t size, const comm::Communicator& comm, std::uint64_t seed)
     : size_(size), rank_(static_cast<std::uint64_t>(comm.rank())), workers_(static_cast<std::uint64_t>(comm.size())), seed_(seed) {
-  if (size == 0) throw ConfigError("a sampler of no samples; is the dataset empty?");
+  if (size == 0) throw ConfigError("the dataset is empty; a sampler needs at least one sample");
   draw();
 }
 
@@ -56,8 +56,8 @@ void ShardedSampler::load(torch::serialize::InputArchive& archive) {
   const auto value = [&](std::int64_t index) { return static_cast<std::uint64_t>(position[index].item<std::int64_t>()); };
   if (position.numel() != 5 || value(2) != size_ || value(3) != workers_ || value(4) != seed_)
     throw ConfigError(
-        fmt::format("the sampler's state is not of {} samples among {} workers with seed {}: its place would be another; begin "
-                    "an epoch instead of loading it",
+        fmt::format("the saved state of the sampler is not for {} samples among {} workers with seed {}, so its position means nothing "
+                    "here; start an epoch instead of loading it",
                     size_, workers_, seed_));
   epoch_ = value(0);
   draw();

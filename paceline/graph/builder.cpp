@@ -142,7 +142,7 @@ Builder& Builder::concat(const std::vector<int>& layers, std::string name) {
 
 Graph Builder::finish() {
   if (shape().back() != classes())
-    throw ConfigError(fmt::format("network '{}' ends in '{}' of shape {}, which are no logits of {} classes", graph_.network(),
+    throw ConfigError(fmt::format("network '{}' ends in '{}' of shape {}, which is not one logit for each of {} classes", graph_.network(),
                                   graph_.layers()[top_].name, to_string(shape()), classes()));
   append(Kind::softmax_loss, "loss");
   return std::move(graph_);

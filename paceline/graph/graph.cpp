@@ -59,8 +59,7 @@ void check_experts(std::int64_t experts, std::int64_t workers) {
   while (experts % fewer > 0) --fewer;
   const std::int64_t below = experts - experts % workers, above = below + workers;
   throw ConfigError(
-      fmt::format("model.experts={} cannot be spread evenly over the {} data-parallel workers; use model.experts={}, or "
-                  "parallel.data={}",
+      fmt::format("model.experts={} cannot be divided evenly among the {} data-parallel workers; use model.experts={}, or parallel.data={}",
                   experts, workers, below > 1 ? fmt::format("{} or {}", below, above) : std::to_string(above), fewer));
 }
 
@@ -86,7 +85,7 @@ int Graph::append(Layer layer) {
   std::vector<Shape> inputs;
   for (int index : layer.inputs) {
     if (index < 0 || index >= static_cast<int>(layers_.size()))
-      throw ConfigError(fmt::format("layer '{}' ({}): input {} is no layer before it", layer.name, name_of(layer.kind), index));
+      throw ConfigError(fmt::format("layer '{}' ({}): input {} is not an earlier layer", layer.name, name_of(layer.kind), index));
     inputs.push_back(layers_[index].output);
   }
   if (layer.name.empty() || names_.contains(layer.name))

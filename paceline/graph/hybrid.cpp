@@ -122,7 +122,7 @@ class Hybrid {
     LayerSplit split;
     split.input = split.output = Layout::samples;
     split.note = must ? fmt::format("{} and {} features over {}", features(layer), graph_.layers()[layer].channels, workers_)
-                      : "gradients are fewer bytes";
+                      : "gradients have fewer bytes";
     return {
         .layers = {{layer, split}}, .bytes = sent_as_gradients(graph_, layer, split_as(graph_, layer, Form::row), workers_), .taken = 1};
   }
@@ -172,7 +172,7 @@ std::vector<std::size_t> candidates_of(const Graph& graph, const std::string& wh
     if (can_be_cut(layer)) connected.push_back(layer.name);
   if (connected.empty())
     throw ConfigError(
-        fmt::format("parallel.hybrid={} splits fully connected layers, and network '{}' has none; leave it out", which, graph.network()));
+        fmt::format("parallel.hybrid={} splits fully connected layers, but network '{}' has none; leave it out", which, graph.network()));
   const std::vector<std::string> patterns = which == "auto" ? std::vector<std::string>{"*"} : items_of(which);
   if (patterns.empty())
     throw ConfigError(fmt::format("parallel.hybrid names no layer; use none, auto, or some of {}", fmt::join(connected, ", ")));
@@ -190,7 +190,7 @@ std::vector<std::size_t> candidates_of(const Graph& graph, const std::string& wh
             which, pattern));
       else if (pattern == layer.name)
         throw ConfigError(
-            fmt::format("parallel.hybrid={}: layer '{}' of network '{}' is a {}, and fully connected layers alone are split: {}", which,
+            fmt::format("parallel.hybrid={}: layer '{}' of network '{}' is a {}, but only fully connected layers can be split: {}", which,
                         pattern, graph.network(), name_of(layer.kind), fmt::join(connected, ", ")));
     }
     if (!found)
@@ -219,7 +219,7 @@ TensorSplit hybrid_split(const Graph& graph, const std::string& which, int worke
   while (fewer > 1 && !with(fewer).run()) --fewer;
   const auto bad = *std::ranges::find_if(candidates, [&](std::size_t layer) { return !with(workers).can_split(layer); });
   throw ConfigError(fmt::format(
-      "parallel.hybrid={}: layer '{}' of network '{}' makes {} features of {}, and {} workers can share neither evenly; leave it out, or "
+      "parallel.hybrid={}: layer '{}' of network '{}' makes {} features of {}, and {} workers can divide neither evenly; leave it out, or "
       "use parallel.data={}",
       which, graph.layers()[bad].name, graph.network(), graph.layers()[bad].channels, input_of(graph, bad).back(), workers, fewer));
 }
@@ -243,8 +243,8 @@ std::string reason_for_none(const Graph& graph, int workers) {
     return can_be_cut(graph.layers()[i]) && (graph.layers()[i].channels % workers == 0 || input_of(graph, i).back() % workers == 0);
   };
   for (std::size_t i = 1; i < graph.layers().size(); ++i)
-    if (divides(i)) return "gradients are fewer bytes than activations";
-  return fmt::format("{} workers can share the features of none evenly", workers);
+    if (divides(i)) return "gradients have fewer bytes than activations";
+  return fmt::format("{} workers can divide the features of none evenly", workers);
 }
 
 }  // namespace

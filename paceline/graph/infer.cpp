@@ -100,7 +100,8 @@ Shape embedding_shape(const Layer& layer, const Shape& input) {
 Shape attention_shape(const Layer& layer, const Shape& input) {
   require_rank(layer, input, 2, "a sequence {positions, features}");
   if (layer.heads < 1 || input[1] % layer.heads != 0)
-    refuse(layer, fmt::format("{} heads do not divide {} features; choose a width that is a multiple of the heads", layer.heads, input[1]));
+    refuse(layer, fmt::format("{} heads do not divide {} features; choose a width that is a multiple of the number of heads", layer.heads,
+                              input[1]));
   return input;
 }
 
@@ -125,7 +126,7 @@ Shape concat_shape(const Layer& layer, std::span<const Shape> inputs) {
   output[0] = 0;
   for (const Shape& input : inputs) {
     if (!std::equal(input.begin() + 1, input.end(), inputs[0].begin() + 1, inputs[0].end()))
-      refuse(layer, fmt::format("joins pictures of one size, not {} and {}", to_string(inputs[0]), to_string(input)));
+      refuse(layer, fmt::format("joins images of one size, not {} and {}", to_string(inputs[0]), to_string(input)));
     output[0] += input[0];
   }
   return output;

@@ -37,7 +37,7 @@ void refuse_unused(const ModelConfig& config, const Graph& graph) {
   if (config.dropout > 0 && none([](const Layer& layer) { return layer.kind == Kind::dropout; }))
     throw ConfigError(fmt::format("network '{}' has no dropout; leave model.dropout out", config.network));
   if (config.multiplier != 1 && make_graph(unscaled(config)).parameter_count() == graph.parameter_count())
-    throw ConfigError(fmt::format("model.multiplier={} changes nothing of network '{}'; leave it out", config.multiplier, config.network));
+    throw ConfigError(fmt::format("model.multiplier={} has no effect on network '{}'; leave it out", config.multiplier, config.network));
   if (config.zero_init_residual && none([](const Layer& layer) { return layer.init == Init::zero; }))
     throw ConfigError(
         fmt::format("network '{}' has no norm at the end of a residual block; leave model.zero_init_residual out", config.network));
@@ -67,36 +67,34 @@ void ModelConfig::describe(Section& section) {
   std::vector<std::string_view> keys;
   for (const auto& entry : kNetworks) keys.push_back(entry.key);
   section.field("network", network, "the network").one_of(std::move(keys));
-  section.field("input", input, "shape of a sample: [channels, height, width], for gpt [positions]; empty: what the dataset gives")
+  section.field("input", input, "shape of a sample: [channels, height, width], for gpt [positions]; empty: that of the dataset")
       .at_least(1);
-  section.field("classes", classes, "classes, for gpt the vocabulary; 0: what the dataset gives").at_least(0);
+  section.field("classes", classes, "number of classes, for gpt the size of the vocabulary; 0: that of the dataset").at_least(0);
   section.field("hidden", hidden, "mlp: widths of the hidden layers").at_least(1);
   section.field("layers", layers, "gpt: number of blocks").at_least(1).at_most(10000);
-  section.field("width", width, "gpt: features of a position").at_least(1);
-  section.field("heads", heads, "gpt: attention heads, a divisor of the width").at_least(1);
-  section.field("tied", tied, "gpt: the head's weight is the token embedding, as in GPT-2; false: it has a weight of its own");
-  section.field("experts", experts, "gpt: MLPs of a block with experts, of which a gate chooses for each position; 0: none").at_least(0);
-  section.field("experts_top", experts_top, "gpt: how many experts see a position").at_least(1).at_most(2);
-  section
-      .field("expert_capacity", expert_capacity,
-             "gpt: room of an expert, times the positions of a sequence that it would get in an even split")
+  section.field("width", width, "gpt: features per position").at_least(1);
+  section.field("heads", heads, "gpt: attention heads; must divide the width").at_least(1);
+  section.field("tied", tied, "gpt: use the token embedding as the head's weight, as in GPT-2; false: the head has its own");
+  section.field("experts", experts, "gpt: experts (MLPs) per block, among which a gate chooses for each position; 0: none").at_least(0);
+  section.field("experts_top", experts_top, "gpt: number of experts that compute a position").at_least(1).at_most(2);
+  section.field("expert_capacity", expert_capacity, "gpt: capacity of an expert, as a multiple of its even share of a sequence's positions")
       .above(0);
-  section.field("balance", balance, "gpt: weight of the loss that spreads positions evenly over the experts").at_least(0);
-  section.field("expert_every", expert_every, "gpt: every so-many-th block has experts; 1: all, 2: every second").at_least(1);
+  section.field("balance", balance, "gpt: weight of the auxiliary loss that balances positions among experts").at_least(0);
+  section.field("expert_every", expert_every, "gpt: every n-th block has experts; 1: all, 2: every second").at_least(1);
   section
-      .field("multiplier", multiplier,
-             "resnets of the first form, vgg, alexnet, mobilenet_v1, cnn: their channels and hidden features times this, in multiples of 8")
+      .field(
+          "multiplier", multiplier,
+          "resnets of the first form, vgg, alexnet, mobilenet_v1, cnn: multiplies channels and hidden features, rounded to multiples of 8")
       .above(0)
       .at_most(64);
-  section.field("dropout", dropout, "probability to drop an activation; below 0: the network's own").at_least(-1).at_most(0.99);
+  section.field("dropout", dropout, "probability of dropping an activation; below 0: the network's default").at_least(-1).at_most(0.99);
   section.field("zero_init_residual", zero_init_residual, "resnets: the last norm of a block starts at 0 (Goyal et al.)");
   section
       .field("init", init,
-             "first weights: as the network's reference draws them (torchvision's resnets and vggs: normal by fan-out), or as PyTorch's "
-             "layers do by "
-             "themselves")
+             "initial weights: as in the network's reference implementation (torchvision's resnets and vggs: normal by fan-out), or the "
+             "defaults of PyTorch's layers")
       .one_of({"reference", "pytorch"});
-  section.field("weights", weights, "a safetensors file to start from");
+  section.field("weights", weights, "safetensors file with the initial weights");
 }
 
 std::span<const Entry<MakeGraph>> networks() { return kNetworks; }

@@ -83,8 +83,8 @@ class Cutter {
   std::string nearest = fmt::format("parallel.pipeline={}", std::max(1, most / count.chunks));
   if (count.chunks > 1)
     nearest = count.ranks <= most ? fmt::format("parallel.chunks={}", most / count.ranks) : fmt::format("parallel.pipeline={}", most);
-  throw ConfigError(
-      fmt::format("{}, and the model has {} {} to cut between; use {} or fewer", wanted, units, units == 1 ? "unit" : "units", nearest));
+  throw ConfigError(fmt::format("{}, but the model has only {} {} to cut between; use at most {}", wanted, units,
+                                units == 1 ? "unit" : "units", nearest));
 }
 
 }  // namespace

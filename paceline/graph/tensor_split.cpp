@@ -160,7 +160,7 @@ std::string reason_against(const Graph& graph, int parts, bool sequence) {
   Splitter real(graph, parts, sequence, true);
   const std::int64_t split = split_macs(graph, real.run());
   const std::int64_t wanted = split_macs(graph, Splitter(graph, parts, sequence, false).run());
-  if (wanted == 0) return "it has no layers in a row that ranks could share";
+  if (wanted == 0) return "it has no consecutive layers that ranks could share";
   return 2 * split < wanted ? real.undivided() : std::string();
 }
 
@@ -181,10 +181,10 @@ std::string nearest(const Graph& graph, int parts, bool sequence) {
 
 TensorSplit tensor_split(const Graph& graph, int parts, bool sequence) {
   if (parts < 1)
-    throw ConfigError(fmt::format("network '{}' cannot be split among {} ranks; say how many: tensor=2", graph.network(), parts));
+    throw ConfigError(fmt::format("network '{}' cannot be split among {} ranks; use for example tensor=2", graph.network(), parts));
   if (sequence && std::ranges::find(graph.layers(), Kind::attention, &Layer::kind) == graph.layers().end())
     throw ConfigError(
-        fmt::format("parallel.sequence splits the positions of a transformer, and network '{}' has none; leave it out", graph.network()));
+        fmt::format("parallel.sequence splits the positions of a transformer, but network '{}' has none; leave it out", graph.network()));
   if (parts == 1) {
     TensorSplit whole;
     whole.layers.resize(graph.layers().size());

@@ -1,4 +1,4 @@
-#include "paceline/launch/meeting.h"
+#include "paceline/launch/addresses.h"
 
 #include <fmt/format.h>
 

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "paceline/launch/job.h"
-#include "paceline/launch/network.h"
+#include "paceline/launch/this_host.h"
 
 namespace paceline::launch {
 

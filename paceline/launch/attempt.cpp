@@ -12,8 +12,8 @@
 #include "paceline/base/affinity.h"
 #include "paceline/base/host.h"
 #include "paceline/base/program.h"
-#include "paceline/launch/network.h"
 #include "paceline/launch/remote.h"
+#include "paceline/launch/this_host.h"
 #include "paceline/launch/variables.h"
 
 namespace paceline::launch {
@@ -244,7 +244,7 @@ void Attempt::stop_harder() {
 }
 
 Ending Attempt::ended_as_told() const {
-  return {fmt::format("the ranks ended by {}, which was passed on to them", signal_name(stopped_by_)), 128 + stopped_by_, stopped_by_};
+  return {fmt::format("the ranks were ended by {}, which was passed on to them", signal_name(stopped_by_)), 128 + stopped_by_, stopped_by_};
 }
 
 }  // namespace paceline::launch

@@ -10,9 +10,9 @@
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
 #include "paceline/base/program.h"
-#include "paceline/launch/equals.h"
-#include "paceline/launch/fleet.h"
-#include "paceline/launch/meeting.h"
+#include "paceline/launch/addresses.h"
+#include "paceline/launch/ranks_attempt.h"
+#include "paceline/launch/servers_attempt.h"
 
 namespace paceline::launch {
 namespace {

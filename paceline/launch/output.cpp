@@ -108,7 +108,7 @@ void Output::log(int rank, std::string_view bytes) {
   Descriptor& file = place->second;
   const std::filesystem::path path = options_.folder / Role::of(rank, options_.servers).file_name();
   const auto give_up = [&] {
-    log::warning("{}: {}; from here on the rank's output is not kept", path.string(), std::strerror(errno));
+    log::warning("{}: {}; the rank's output is not written to it from now on", path.string(), std::strerror(errno));
     file.reset();
   };
   if (is_new) {

@@ -39,8 +39,8 @@ void add_host(std::vector<Host>& hosts, const std::string& name, int slots) {
   if (known == hosts.end()) return hosts.push_back({name, slots});
   known->slots += slots;
   if (known->slots > kMaxRanks)
-    throw ConfigError(
-        fmt::format("host {} has {} slots in all, more than the {} ranks that can be started; give fewer", name, known->slots, kMaxRanks));
+    throw ConfigError(fmt::format("host {} has {} slots in total, more than the {} ranks that can be started; give fewer", name,
+                                  known->slots, kMaxRanks));
 }
 
 /// The number of processes of the whole job, if the request gives it.
@@ -53,7 +53,7 @@ std::string spelled(const Request& request) {
 }
 
 int checked_ranks(std::int64_t count) {
-  if (count < 1 || count > kMaxRanks) throw ConfigError(fmt::format("{} ranks? from 1 to {} can be started", count, kMaxRanks));
+  if (count < 1 || count > kMaxRanks) throw ConfigError(fmt::format("{} ranks cannot be started; use 1 to {}", count, kMaxRanks));
   return static_cast<int>(count);
 }
 
@@ -63,9 +63,11 @@ void check_counts(const Request& request) {
     if (count) checked_ranks(*count);
   if (request.servers > 0) {
     if (request.ranks)
-      throw ConfigError(fmt::format("-np is for ranks that are equals; write --servers {} --workers {}", request.servers, *request.ranks));
-    if (!request.workers) throw ConfigError(fmt::format("--servers {} needs --workers N: how many processes train", request.servers));
-    if (request.per_node) throw ConfigError(fmt::format("{} counts the processes; leave --nproc-per-node out", spelled(request)));
+      throw ConfigError(fmt::format("-np is for jobs without --servers; write --servers {} --workers {}", request.servers, *request.ranks));
+    if (!request.workers)
+      throw ConfigError(fmt::format("--servers {} needs --workers N, the number of processes that train", request.servers));
+    if (request.per_node)
+      throw ConfigError(fmt::format("{} already sets the number of processes; leave --nproc-per-node out", spelled(request)));
     if (request.nodes > 1) throw ConfigError("servers and workers are started by one launcher; name the hosts with -H instead of --nnodes");
   }
   if (request.ranks && request.workers) throw ConfigError("without --servers, --workers says the same as -np; give one of them");
@@ -101,11 +103,11 @@ Plan plan_over_hosts(const Request& request, const Machine& machine) {
 
 Plan plan_of_one_node(const Request& request, const Machine& machine) {
   if (request.nodes > 1 && !request.node_rank)
-    throw ConfigError(fmt::format("--nnodes {} needs --node-rank 0 … {}: which of the hosts this is", request.nodes, request.nodes - 1));
+    throw ConfigError(fmt::format("--nnodes {} needs --node-rank, the number of this host from 0 to {}", request.nodes, request.nodes - 1));
   const int node = request.node_rank.value_or(0);
   if (node >= request.nodes) throw ConfigError(fmt::format("--node-rank {} must be below --nnodes {}", node, request.nodes));
   const std::optional<int> ranks = processes(request);
-  if (request.nodes > 1 && ranks) throw ConfigError(fmt::format("with --nnodes, say --nproc-per-node instead of {}", spelled(request)));
+  if (request.nodes > 1 && ranks) throw ConfigError(fmt::format("with --nnodes, use --nproc-per-node instead of {}", spelled(request)));
   if (ranks && request.per_node && *ranks != *request.per_node)
     throw ConfigError(
         fmt::format("{} and --nproc-per-node {} contradict each other on one host; give one of them", spelled(request), *request.per_node));
@@ -137,7 +139,7 @@ std::vector<Host> read_hostfile(const std::filesystem::path& file) {
   std::error_code code;  // read_file reports why it cannot be read
   if (const auto bytes = std::filesystem::file_size(file, code); !code && bytes > kLargestHostfile)
     throw DataError(file.string(),
-                    fmt::format("it has {} bytes, and a hostfile has {} at most; is it another file?", bytes, kLargestHostfile));
+                    fmt::format("has {} bytes, but a hostfile has at most {}; check that it is the right file", bytes, kLargestHostfile));
   std::vector<Host> hosts;
   std::istringstream lines(read_file(file));
   std::string line;
@@ -168,7 +170,7 @@ Plan make_plan(const Request& request, const Machine& machine) {
 int parse_per_node(const std::string& text, const Machine& machine) {
   if (text == "auto" || text == "cpu") return machine.cores;
   if (text == "gpu") {
-    if (machine.gpus == 0) throw ConfigError("--nproc-per-node gpu: this host shows no /dev/nvidia0; give a number");
+    if (machine.gpus == 0) throw ConfigError("--nproc-per-node gpu: this host has no /dev/nvidia0; give a number");
     return machine.gpus;
   }
   const std::optional<int> number = positive(text);
@@ -182,7 +184,7 @@ int parse_nodes(const std::string& text) {
   const std::optional<int> most = colon == std::string::npos ? least : positive(text.substr(colon + 1));
   if (!least || !most || *most < *least) throw ConfigError(fmt::format("--nnodes '{}' is not a number of hosts", text));
   if (*least != *most)
-    throw ConfigError(fmt::format("--nnodes {}: jobs whose hosts come and go are not supported yet; give one number of hosts", text));
+    throw ConfigError(fmt::format("--nnodes {}: elastic jobs (MIN:MAX hosts) are not supported; give one number of hosts", text));
   return *least;
 }
 

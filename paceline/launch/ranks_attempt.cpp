@@ -1,4 +1,4 @@
-#include "paceline/launch/equals.h"
+#include "paceline/launch/ranks_attempt.h"
 
 #include <fmt/format.h>
 
@@ -36,7 +36,7 @@ void RanksAttempt::note_given_up(const std::vector<Rank*>& ended) {
   const std::optional<LauncherLine> line = accusations().verdict();
   for (Rank* rank : ended)
     if (line && is_stopping() && rank->place.rank == line->rank && rank->given_up.empty())
-      rank->given_up = "was given up by the others: " + line->what;
+      rank->given_up = "was given up on by the others: " + line->what;
 }
 
 const Rank* RanksAttempt::blamed() const {

@@ -1,4 +1,4 @@
-#include "paceline/launch/fleet.h"
+#include "paceline/launch/servers_attempt.h"
 
 #include <fmt/format.h>
 
@@ -25,7 +25,7 @@ void ServersAttempt::judge(const std::vector<Rank*>& ended_now) {
     if (!is_worker(*rank)) {
       server_ended(*rank);
     } else if (failed(*rank) && cause_ == nullptr) {
-      log::warning("{}{}", rank->end(), worker_runs && !over_ ? "; the others go on" : "");
+      log::warning("{}{}", rank->end(), worker_runs && !over_ ? "; the others continue" : "");
       lost = rank;
     }
   }
@@ -43,14 +43,14 @@ void ServersAttempt::server_ended(Rank& server) {
     return stop_after(job().grace);
   }
   if (!failed(server) || cause_ != nullptr) return;
-  if (over_) return log::warning("{}, when server 0 had ended", server.end());
+  if (over_) return log::warning("{}, after server 0 had ended", server.end());
   if (!any_worker(runs) || !restart(server)) fail(server);
 }
 
 bool ServersAttempt::restart(Rank& rank) {
   if (rank.lived >= job().healthy_after) rank.restarts_counted = 0;
   if (rank.restarts_counted >= job().max_restarts || told_to_end() || rank.exit->code == kWrongInput) return false;
-  log::warning("{}; it is started again, restart {} of {}", rank.end(), ++rank.restarts_counted, job().max_restarts);
+  log::warning("{}; restarting it, restart {} of {}", rank.end(), ++rank.restarts_counted, job().max_restarts);
   start_again(rank);
   return true;
 }

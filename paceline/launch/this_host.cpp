@@ -1,4 +1,4 @@
-#include "paceline/launch/network.h"
+#include "paceline/launch/this_host.h"
 
 #include <fmt/format.h>
 #include <ifaddrs.h>

@@ -67,7 +67,7 @@ Points convolution_rates(const Timing& timing, perf::Precision precision, double
 }
 
 double memory_bytes_per_s(const Timing& timing) {
-  timing.rank.tell("the memory's speed");
+  timing.rank.tell("memory bandwidth");
   timing.rank.meet();
   if (!timing.device.is_cuda()) return timing.rank.mean(memory_bandwidth_gb_per_s(std::int64_t{64} << 20) * 1e9);
   constexpr std::int64_t kElements = std::int64_t{64} << 20;

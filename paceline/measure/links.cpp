@@ -149,7 +149,7 @@ std::vector<perf::CollectiveTimes> measure_collectives(const Timing& timing, std
 
 double measure_slowdown(const Timing& timing) {
   constexpr std::int64_t kSide = 192, kBytes = 4 << 20;
-  timing.rank.tell("products beside an allreduce");
+  timing.rank.tell("products during an allreduce");
   const auto options = at::TensorOptions().device(timing.device);
   const at::Tensor a = at::randn({kSide, kSide}, options), b = at::randn({kSide, kSide}, options);
   at::Tensor c = at::empty({kSide, kSide}, options);

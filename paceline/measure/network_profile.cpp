@@ -1,4 +1,4 @@
-#include "paceline/measure/network.h"
+#include "paceline/measure/network_profile.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>

@@ -17,14 +17,14 @@ struct CategoryName {
   std::string_view name, help;
 };
 constexpr CategoryName kNames[] = {
-    {"parameters", "as they are stored, and 16-bit copies for the products"},
-    {"gradients", "as they are stored"},
+    {"parameters", "stored parameters, and their 16-bit copies for matrix products"},
+    {"gradients", "stored gradients"},
     {"masters", "fp32 copies of parameters and gradients that are stored in 16 bits"},
-    {"moments", "of the optimizer"},
-    {"activations", "what forward passes keep until they go back"},
-    {"buffers", "what passes and the loss need on top, a GPU's batch"},
-    {"communication", "what is on its way to other ranks"},
-    {"host", "offloaded optimizer state, in host memory beside the device's"},
+    {"moments", "moments of the optimizer"},
+    {"activations", "what forward passes keep for their backward passes"},
+    {"buffers", "temporary tensors of passes and the loss; on a GPU also the batch"},
+    {"communication", "buffers for what is sent to other ranks"},
+    {"host", "offloaded optimizer state, in host memory instead of the device's"},
 };
 
 std::int64_t divided(std::int64_t bytes, std::int64_t parts) { return (bytes + parts - 1) / parts; }

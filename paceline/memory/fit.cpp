@@ -97,8 +97,9 @@ void require_fit(const graph::Graph& graph, const Plan& plan, std::int64_t limit
   const Need need = need_of(graph, plan, stages);
   if (need.bytes <= limit) return;
   const std::optional<Change> change = nearest_fit(graph, plan, limit);
-  throw ConfigError(fmt::format("'{}' needs {} on {}, and {} allows {}; most of it are {}, {}. {}", graph.network(), readable(need.bytes),
-                                need.rank, source, readable(limit), name_of(need.category), readable(need.of_category),
+  throw ConfigError(fmt::format("'{}' needs {} on {}, but {} allows {}; the largest part is {}, {}. {}", graph.network(),
+                                readable(need.bytes), need.rank, source, readable(limit), name_of(need.category),
+                                readable(need.of_category),
                                 change ? fmt::format("{} needs {}", change->settings, readable(change->bytes))
                                        : std::string("No mesh of up to 1024 ranks fits; use a smaller model, or a smaller data.batch")));
 }

@@ -38,8 +38,8 @@ Kernel kernel_on_gpu(const at::Tensor& qkv) {
     static std::once_flag said;
     std::call_once(said, [&] {
       log::warning(
-          "LibTorch has no attention kernel for heads of {} features; attention takes a slower way. model.width / model.heads "
-          "should be a multiple of 8, at most 256",
+          "LibTorch has no attention kernel for heads of {} features; attention uses a slower path. Make model.width / model.heads a "
+          "multiple of 8, at most 256",
           head);
     });
     return Kernel::blocked;

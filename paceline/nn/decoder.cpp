@@ -21,7 +21,7 @@ Decoder::Decoder(GraphModule& module) : graph_(module.graph()), steps_(graph_.la
     else if (layer.kind != Kind::attention && layer.kind != Kind::softmax_loss) steps_[i].op = op_kind(layer.kind).make(layer, false);
   }
   if (positions_ == 0)
-    throw ConfigError(fmt::format("network '{}' reads no text, so it cannot go on with one; use model.network=gpt", graph_.network()));
+    throw ConfigError(fmt::format("network '{}' does not read text, so it cannot continue one; use model.network=gpt", graph_.network()));
   tensor::Arena& arena = module.arena();
   const bool narrow = arena.parameters().scalar_type() != c10::kFloat && arena.parameters().scalar_type() != c10::kDouble;
   for (const graph::Parameter& parameter : graph_.parameters()) {

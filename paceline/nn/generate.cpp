@@ -23,7 +23,7 @@ std::int64_t draw_token(const at::Tensor& logits, std::int64_t vocabulary, const
   const std::int64_t kept = greedy ? 1 : sampling.top_k > 0 ? std::min(sampling.top_k, vocabulary) : vocabulary;
   std::partial_sort(order.begin(), order.begin() + kept, order.end(), likelier);
   if (!std::isfinite(scores[static_cast<std::size_t>(order[0])]))
-    throw Error("the network's logits are not finite; take a checkpoint of before the run diverged");
+    throw Error("the network's logits are not finite; use a checkpoint from before the run diverged");
   if (kept == 1) return order[0];
   std::vector<double> sums(static_cast<std::size_t>(kept));
   double sum = 0;

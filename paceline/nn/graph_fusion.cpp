@@ -1,7 +1,7 @@
 // Layers of a transformer that one node of a GraphModule computes together.
 #include "paceline/nn/graph_module.h"
 #include "paceline/nn/ops/fused_rows.h"
-#include "paceline/nn/ops/shared.h"
+#include "paceline/nn/ops/tensor_parallel.h"
 
 namespace paceline::nn {
 

@@ -311,10 +311,10 @@ at::Tensor GraphModule::forward(const at::Tensor& input) {
   const auto trained = std::ranges::find_if(leaves_, [](const at::Tensor& leaf) { return leaf.requires_grad(); });
   const bool trains = at::GradMode::is_enabled() && (trained != leaves_.end() || input.requires_grad());
   if (trains && spread_)
-    throw ConfigError(fmt::format(
-        "network '{}' is spread over {} workers, which exchange samples in its layers, and autograd's backward pass does not know "
-        "who has how many; use run() and back() with Pass::shares, or forward() under torch::NoGradGuard",
-        graph_.network(), spread_->size()));
+    throw ConfigError(
+        fmt::format("network '{}' is divided among {} workers, which exchange samples in its layers, but autograd's backward pass does not "
+                    "know the workers' shares; use run() and back() with Pass::shares, or forward() under torch::NoGradGuard",
+                    graph_.network(), spread_->size()));
   if (trains) return ModuleFunction::apply(input, trained == leaves_.end() ? input : *trained, this);
   Pass pass;
   pass.training = is_training();

@@ -7,7 +7,7 @@
 #include "paceline/nn/graph_module.h"
 #include "paceline/nn/ops/experts.h"
 #include "paceline/nn/ops/fused_norm.h"
-#include "paceline/nn/ops/shared.h"
+#include "paceline/nn/ops/tensor_parallel.h"
 
 namespace paceline::nn {
 namespace {

@@ -20,7 +20,7 @@ namespace {
 /// The mean that a user's function gives, as a sum over the targets.
 at::Tensor sum_of(const at::Tensor& mean, const at::Tensor& targets, const std::string& what) {
   if (!mean.defined() || mean.numel() != 1 || !mean.is_floating_point())
-    throw ConfigError(fmt::format("the {} of a batch is one floating-point number, its mean over the targets, and not {}; reduce it", what,
+    throw ConfigError(fmt::format("the {} of a batch must be one floating-point number, its mean over the targets, not {}; reduce it", what,
                                   mean.defined()
                                       ? fmt::format("a tensor of {} values of type {}", mean.numel(), c10::toString(mean.scalar_type()))
                                       : std::string("an undefined tensor")));

@@ -16,7 +16,7 @@ void Trace::begin(std::size_t places, std::size_t units, Units range) {
 void Trace::use_up(Units range) {
   for (std::size_t unit = range.first; unit < range.last; ++unit) {
     if (unit >= forward.size() || !forward[unit])
-      throw ConfigError("a backward pass needs the trace of a forward pass of its own, and uses it up; make another forward pass first");
+      throw ConfigError("a backward pass needs the trace of its own forward pass, and consumes it; make another forward pass first");
     forward[unit] = false;
   }
 }

@@ -36,7 +36,7 @@ std::vector<ModuleModel::Block> children_of(const torch::nn::Sequential& sequenc
     if (blocks.empty() || !works_in_place(*item.value())) blocks.push_back({item.key(), {}}), ranges.emplace_back(child, child);
     ranges.back().second = ++child;
   }
-  if (blocks.empty()) throw ConfigError("the sequence has no layer; add some before it is trained");
+  if (blocks.empty()) throw ConfigError("the sequence has no layers; add some before training");
   for (std::size_t i = 0; i < blocks.size(); ++i)
     blocks[i].forward = [children = sequence.ptr().get(), range = ranges[i]](at::Tensor value) {
       for (std::size_t k = range.first; k < range.second; ++k)
@@ -105,10 +105,10 @@ void ModuleModel::assign_entries() {
     weights_.push_back(parameters[name]);
     while (unit < units_.size() && !belongs_to(name, units_[unit].name)) ++unit;
     if (unit == units_.size())
-      throw ConfigError(fmt::format(
-          "parameter '{}' belongs to none of the blocks from here on; list the blocks in the order in which the module registers them, and "
-          "all that have parameters",
-          name));
+      throw ConfigError(
+          fmt::format("parameter '{}' belongs to none of the remaining blocks; list all blocks with parameters, in the order in which the "
+                      "module registers them",
+                      name));
     if (units_[unit].last_entry == 0) units_[unit].first_entry = entry;
     units_[unit].last_entry = entry + 1;
     arena_.set_unit(unit, entry, entry + 1);
@@ -185,7 +185,7 @@ void ModuleModel::take_back() {
 std::shared_ptr<Model> ModuleModel::another() const {
   if (!make_)
     throw ConfigError(
-        "workers that are threads of one process need a module each, and this one was given ready-made; give the Trainer a function that "
+        "workers that are threads of one process need a module each, but this one was given as an object; give the Trainer a function that "
         "makes it");
   const std::shared_ptr<Model> made = make_();
   const at::NoGradGuard no_grad;

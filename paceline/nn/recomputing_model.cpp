@@ -48,7 +48,7 @@ Recompute parse_recompute(const std::string& text) {
   if (text == "none") return Recompute::none;
   if (text == "units") return Recompute::units;
   if (text == "all") return Recompute::all;
-  throw ConfigError(fmt::format("train.recompute={} is not known; expected none, units or all", text));
+  throw ConfigError(fmt::format("unknown train.recompute={}; expected none, units or all", text));
 }
 
 void RecomputingModel::keep(Units segment, const Tensors& inputs, const Pass& pass, Trace& trace) const {
@@ -154,8 +154,8 @@ std::shared_ptr<Model> recomputing(std::shared_ptr<Model> model, Recompute what)
   if (what == Recompute::none) return model;
   if (model->units().size() == 1)
     throw ConfigError(
-        "train.recompute computes a model's units again, and this model is one unit, of which it would have to keep everything; leave it "
-        "out, or list the module's blocks (nn::ModuleModel) so that it has several");
+        "train.recompute recomputes a model unit by unit, but this model is a single unit, so nothing would be saved; leave it out, or "
+        "list the module's blocks (nn::ModuleModel)");
   return std::make_shared<RecomputingModel>(std::move(model), what);
 }
 

@@ -60,8 +60,8 @@ class JointBatchNorm final : public torch::autograd::Function<JointBatchNorm> {
     const auto call = c10::static_intrusive_pointer_cast<NormCall>(context->saved_data["call"].toCapsule());
     if (at::GradMode::is_enabled())
       throw ConfigError(
-          fmt::format("batch norm '{}' is synchronised among workers, and its backward pass cannot be differentiated again "
-                      "(create_graph); leave synchronise_norms off, or use a norm without batch statistics there",
+          fmt::format("batch norm '{}' is synchronised among workers, so its backward pass cannot be differentiated again (create_graph); "
+                      "leave synchronise_norms off, or use a norm without batch statistics there",
                       call->norm->name));
     const auto saved = context->get_saved_variables();
     const JointNorm joint{{}, saved[2], saved[3], saved[4]};

@@ -16,7 +16,7 @@ void Bus::emit(const Event& event) {
       listener->on(event);
       return false;
     } catch (const std::exception& problem) {
-      log::warning("{}; the run goes on without this record", problem.what());
+      log::warning("{}; the run continues without this record", problem.what());
       return true;
     }
   });

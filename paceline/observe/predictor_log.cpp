@@ -1,4 +1,4 @@
-#include "paceline/observe/predictions.h"
+#include "paceline/observe/predictor_log.h"
 
 #include <fmt/format.h>
 

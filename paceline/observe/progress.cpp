@@ -97,7 +97,7 @@ void Progress::see(const RunStarted& event) {
   // With a parameter server a step is a part of a batch: there are more steps than batches, so this number would mislead.
   if (const std::int64_t seen = event.steps_per_epoch * event.batch; 0 < seen && seen < event.train_samples)
     rows.push_back(
-        {"", fmt::format("{} of {} an epoch; data.drop_last=false uses all", show_count(seen), show_count(event.train_samples))});
+        {"", fmt::format("{} of {} per epoch; data.drop_last=false uses all", show_count(seen), show_count(event.train_samples))});
   rows.push_back({"training", fmt::format("{}, batch {}, {} of {}", event.optimizer, show_count(event.batch), plural(event.epochs, "epoch"),
                                           plural(event.steps_per_epoch, "step"))});
   const std::string over = event.engine.empty() ? "" : " over " + event.engine;

@@ -29,7 +29,7 @@ RunFolder RunFolder::create(const fs::path& runs, const std::string& name) {
     const fs::path path = runs / (number == 1 ? name : fmt::format("{}-{}", name, number));
     std::error_code code;
     if (fs::create_directory(path, code)) return RunFolder(path);
-    if (code && !fs::exists(path)) throw ConfigError(fmt::format("cannot make the run folder {}: {}", path.string(), code.message()));
+    if (code && !fs::exists(path)) throw ConfigError(fmt::format("cannot create the run folder {}: {}", path.string(), code.message()));
   }
 }
 

@@ -91,7 +91,7 @@ std::optional<VerifiedRun> read_verified(const std::filesystem::path& summary) {
     if (!(run.measured_s > 0) || !(run.predicted_s > 0)) return std::nullopt;  // it ended before a step
     return run;
   } catch (const json::exception& problem) {
-    throw DataError(summary.string(), fmt::format("{}; was it written by another version? Train again", problem.what()));
+    throw DataError(summary.string(), fmt::format("{}; it may be from another version of Paceline. Train again", problem.what()));
   }
 }
 

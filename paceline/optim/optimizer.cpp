@@ -15,17 +15,18 @@ void OptimConfig::describe(Section& section) {
   section.field("rate", rate, "learning rate; the schedule multiplies it").at_least(0);
   section.field("momentum", momentum, "sgd, lars, rmsprop, rmsprop_warmup: share of the velocity that a step keeps").at_least(0).at_most(1);
   section.field("nesterov", nesterov, "sgd, lars: Nesterov's momentum");
-  section.field("weight_decay", weight_decay, "λ: apart from the gradient (adamw, lamb), in it (all others)").at_least(0);
-  section.field("decay_norms", decay_norms, "decay, and adapt, norms and biases as well");
+  section.field("weight_decay", weight_decay, "weight decay λ: decoupled from the gradient (adamw, lamb), added to it (all others)")
+      .at_least(0);
+  section.field("decay_norms", decay_norms, "apply weight decay, and the adaptation of lars and lamb, to norms and biases too");
   section.field("beta1", beta1, "adam, adamw, lamb: share of the first moment that a step keeps").at_least(0).at_most(1);
   section.field("beta2", beta2, "adam, adamw, lamb, rmsprop, rmsprop_warmup: share of the mean square that a step keeps")
       .at_least(0)
       .at_most(1);
-  section.field("epsilon", epsilon, "all but sgd and lars: added to the root of the mean square").above(0);
-  section.field("trust", trust, "lars: length of a step as a share of the tensor's norm").above(0);
+  section.field("epsilon", epsilon, "all but sgd and lars: ε, added to the root of the mean square").above(0);
+  section.field("trust", trust, "lars: trust coefficient: length of a step as a share of the tensor's norm").above(0);
   section.field("rmsprop_rate", rmsprop_rate, "rmsprop_warmup: learning rate of RMSprop's part; the schedule does not change it").above(0);
   section.field("transition_center", transition_center, "rmsprop_warmup: step at which half of the update is SGD").at_least(0);
-  section.field("transition_period", transition_period, "rmsprop_warmup: all of it is SGD half of this many steps later").above(0);
+  section.field("transition_period", transition_period, "rmsprop_warmup: the update is all SGD half of this many steps later").above(0);
   section.field("clip_norm", clip_norm, "largest global norm of the gradient; 0: no limit").at_least(0);
 }
 

@@ -70,7 +70,7 @@ constexpr Entry<RateFactor> kSchedules[] = {
 void require_ascending(const char* key, const std::vector<double>& epochs) {
   const bool ascending = std::adjacent_find(epochs.begin(), epochs.end(), std::greater_equal<>()) == epochs.end();
   if (!ascending || (!epochs.empty() && epochs.front() < 0))
-    throw ConfigError(fmt::format("schedule.{} must be epochs of at least 0 in ascending order, none twice, not {}", key, epochs));
+    throw ConfigError(fmt::format("schedule.{} must be epochs of at least 0 in strictly ascending order, not {}", key, epochs));
 }
 
 double warmup(const ScheduleConfig& config, double scaling, double epoch) {
@@ -89,8 +89,9 @@ Growth growth(const ScheduleConfig& config, std::int64_t batch, double epoch) {
   if (batch < 1) throw ConfigError(fmt::format("the global batch must be at least 1, not {}", batch));
   const bool limited = config.largest_batch > 0;
   if (limited && batch > config.largest_batch)
-    throw ConfigError(fmt::format("the global batch {} is above schedule.largest_batch {}; lower the one or raise the other", batch,
-                                  config.largest_batch));
+    throw ConfigError(
+        fmt::format("the global batch {} is above schedule.largest_batch {}; lower data.batch, or raise schedule.largest_batch", batch,
+                    config.largest_batch));
   const double wanted = static_cast<double>(batch) * std::pow(config.batch_factor, passed(config.batch_milestones, epoch));
   const double reached = limited ? std::min(wanted, static_cast<double>(config.largest_batch)) : wanted;
   constexpr double kMost = 1e15;  // far below the limit of the integer
@@ -116,7 +117,7 @@ void ScheduleConfig::describe(Section& section) {
   section.field("milestones", milestones, "multi_step: epochs at which the rate is multiplied by gamma").at_least(0);
   section.field("step_epochs", step_epochs, "step: epochs between two decays").above(0);
   section.field("gamma", gamma, "step, multi_step: factor of a decay").above(0).at_most(1);
-  section.field("power", power, "polynomial: its power").above(0);
+  section.field("power", power, "polynomial: power").above(0);
   section.field("initial_factor", initial_factor, "one_cycle: the rate starts at this × rate").at_least(0).at_most(1);
   section.field("final_factor", final_factor, "polynomial, cosine, one_cycle: the rate ends at this × rate").at_least(0).at_most(1);
   section.field("peak_epoch", peak_epoch, "one_cycle: epoch of the highest rate; 0: after 30% of the run").at_least(0);

@@ -151,7 +151,7 @@ std::vector<std::size_t> drawn(const TableQuestion& question) {
   const auto count = static_cast<std::size_t>(std::llround(question.fraction * static_cast<double>(all)));
   if (count < std::size(kKnobs) || count >= all)
     throw ConfigError(fmt::format(
-        "--calibrate {} takes {} of {} rows; {} numbers are fitted, and some rows must be left: use at least {:.3g} and less than 1",
+        "--calibrate {} uses {} of {} rows, but {} numbers are fitted and some rows must be left over; use at least {:.3g} and less than 1",
         question.fraction, count, all, std::size(kKnobs),
         std::ceil(1e3 * static_cast<double>(std::size(kKnobs)) / static_cast<double>(all)) / 1e3));
   std::vector<std::size_t> order(all);

@@ -85,7 +85,7 @@ class Runner {
     for (const std::string& network : study_.options.networks) {
       const graph::Graph graph = network_graph(network);
       if (work_of(graph, 1).empty())
-        throw ConfigError(fmt::format("network '{}' multiplies no matrices; there is nothing to study", network));
+        throw ConfigError(fmt::format("network '{}' has no matrix products; there is nothing to study", network));
       for (const Point& point : points_of(study_.options)) add_steps(graph, point);
       add_intensities(graph);
       add_fusions(graph);

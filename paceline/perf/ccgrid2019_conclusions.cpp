@@ -66,7 +66,7 @@ Conclusion compute_bound(const Study& study) {
   };
   return {.statement = "Most CNNs are compute bound, except for Inception v3 with batch size 10k.",
           .verdict = verdict(only_inception_at_ten(study, &Intensity::blocked)),
-          .found = fmt::format("flop/B at 10 and 60 samples a process, against a ridge of {:.0f}: of blocks {}; of whole tensors {}",
+          .found = fmt::format("flop/B at 10 and 60 samples per process, against a ridge of {:.0f}: of blocks {}; of whole tensors {}",
                                study.ridge, both(&Intensity::blocked), both(&Intensity::whole))};
 }
 
@@ -120,7 +120,7 @@ Conclusion batches(const Study& study) {
   };
   return {.statement = "Larger mini-batches: each step requires longer computations.",
           .verdict = verdict(std::ranges::all_of(study.options.networks, [&](const std::string& network) { return longer(network) > 1; })),
-          .found = fmt::format("a step of 60 samples a process takes, in steps of 10 (star, BKT, overlapped), {}",
+          .found = fmt::format("a step of 60 samples per process takes, in steps of 10 (star, BKT, overlapped), {}",
                                by_network(study, [&](const std::string& network) { return fmt::format("{:.1f}", longer(network)); }))};
 }
 

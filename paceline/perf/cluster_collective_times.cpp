@@ -45,7 +45,7 @@ void parse_times(std::string_view text, CollectiveTimes& into) {
     if (into.points.size() > 1 && into.points.end()[-2].bytes >= into.points.back().bytes)
       throw ConfigError(fmt::format("must name its sizes from small to large; \"{}\" is not larger than the one before it", item));
   }
-  if (into.points.empty()) throw ConfigError(fmt::format("names no size: \"{}\"", text));
+  if (into.points.empty()) throw ConfigError(fmt::format("has no size: \"{}\"", text));
 }
 
 std::string times_text(const CollectiveTimes& times) {

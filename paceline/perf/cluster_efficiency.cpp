@@ -81,7 +81,7 @@ Efficiency parse_efficiency(std::string_view text) {
       throw ConfigError(fmt::format("must name its sizes from small to large; \"{}\" is not larger than the one before it", item));
     efficiency.points.push_back(point);
   }
-  if (!efficiency.known()) throw ConfigError(fmt::format("names no size: \"{}\"", text));
+  if (!efficiency.known()) throw ConfigError(fmt::format("has no size: \"{}\"", text));
   return efficiency;
 }
 

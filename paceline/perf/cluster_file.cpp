@@ -88,7 +88,8 @@ Blocks parse_blocks(std::string_view text) {
 /// A name that stands in a file as it is.
 void refuse_odd_name(std::string_view name, std::string_view whose) {
   const auto plain = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; };
-  if (!std::ranges::all_of(name, plain)) throw ConfigError(fmt::format("{} has only letters, digits, _ and -, not \"{}\"", whose, name));
+  if (!std::ranges::all_of(name, plain))
+    throw ConfigError(fmt::format("{} may have only letters, digits, _ and -, not \"{}\"", whose, name));
 }
 
 class Reader {
@@ -238,9 +239,9 @@ class Reader {
     }
     at_line(line_of(section, "link"), [&] {
       if (name.empty())
-        throw ConfigError(fmt::format("{}.link is missing: which link joins its {}?", section, section == "host" ? "devices" : "hosts"));
-      throw ConfigError(
-          fmt::format("{}.link leads nowhere: {}; each link is a section [link.NAME]", section, unknown_message("link", name, names)));
+        throw ConfigError(
+            fmt::format("{}.link is missing; name the link that connects its {}", section, section == "host" ? "devices" : "hosts"));
+      throw ConfigError(fmt::format("{}.link: {}; each link is a section [link.NAME]", section, unknown_message("link", name, names)));
     });
     throw InternalError("unreachable");
   }
@@ -249,7 +250,8 @@ class Reader {
   void connect() {
     const bool alone = cluster_.processes() == 1;
     if (alone && between_.empty())
-      at_line(parts_.at("cluster").line, [&] { throw ConfigError("cluster.link is missing: which link would join a second host?"); });
+      at_line(parts_.at("cluster").line,
+              [&] { throw ConfigError("cluster.link is missing; name the link that would connect a second host"); });
     if (!between_.empty() || cluster_.hosts > 1) cluster_.between = link_named("cluster", between_);
     if (!inside_.empty() || cluster_.devices > 1) cluster_.inside = link_named("host", inside_);
     if (cluster_.devices == 1) cluster_.inside = cluster_.between;
@@ -257,7 +259,7 @@ class Reader {
     for (const auto& [name, link] : links_)
       if (name != between_ && name != inside_)
         at_line(parts_.at(std::string(kLinkPrefix) + name).line, [&, &unused = name] {
-          throw ConfigError(fmt::format("link.{} joins nothing; name it in host.link or cluster.link, or leave it out", unused));
+          throw ConfigError(fmt::format("link.{} is not used; name it in host.link or cluster.link, or leave it out", unused));
         });
   }
 

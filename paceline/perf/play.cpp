@@ -244,7 +244,7 @@ class Player {
       const int stage = made_.stage_of(i);
       const Action& action = *actions_[at(i)];
       throw ConfigError(fmt::format(
-          "stage {} of a step program waits for ever before action {} ({} {}{}): nobody sends what it waits for", stage,
+          "stage {} of a step program waits forever before action {} ({} {}{}): no stage sends what it waits for", stage,
           i - made_.first[at(stage)], name_of(action.kind),
           action.kind == Action::Kind::compute ? name_of(action.work) : name_of(action.exchange),
           action.kind == Action::Kind::communicate ? fmt::format(", tag {}, peer {}", action.tag, action.peer) : std::string()));

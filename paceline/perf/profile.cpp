@@ -46,7 +46,7 @@ Timed at_batch(const UnitProfile& unit, double UnitSeconds::*pass, double sample
 
 const UnitProfile& unit_of(const ProfileTable& table, std::size_t unit) {
   if (unit >= table.units.size())
-    throw ConfigError(fmt::format("the profile has {} units, not a unit {}: it is of another network", table.units.size(), unit));
+    throw ConfigError(fmt::format("the profile has {} units, so no unit {}: it belongs to another network", table.units.size(), unit));
   return table.units[unit];
 }
 
@@ -180,7 +180,7 @@ void require_network(const Profile& profile, const graph::Graph& graph, const st
   }
   for (const ProfileTable& table : profile.tables) {
     if (table.units.size() != units.size())
-      throw ConfigError(fmt::format("{} is a profile of a {} with {} units, and this one has {}; {}", source, graph.network(),
+      throw ConfigError(fmt::format("{} is a profile of a {} with {} units, but this one has {}; {}", source, graph.network(),
                                     table.units.size(), units.size(), again));
     for (std::size_t i = 0; i < units.size(); ++i)
       if (table.units[i].parameters != parameters[i])

@@ -17,16 +17,17 @@ ProfileTimes::ProfileTimes(const graph::Graph& graph, const ProfileTable& table,
     : table_(table), optimizer_(optimizer), local_(graph, device, settings), offload_(settings.offload) {
   const std::size_t units = graph::units_of(graph).size();
   if (table.units.size() != units)
-    throw ConfigError(fmt::format("the profile has {} units, network {} has {}: measure this one with `paceline profile {}`",
+    throw ConfigError(fmt::format("the profile has {} units, but network {} has {}; measure it with `paceline profile {}`",
                                   table.units.size(), graph.network(), units, graph.network()));
   for (const UnitProfile& unit : table.units) parameters_ += unit.parameters;
   if (!offload_) update_seconds(table_, optimizer_, 1);
-  if (table.around_s.empty()) notes_.insert("the profile has no whole steps: what a run does around its passes is left out");
+  if (table.around_s.empty())
+    notes_.insert("the profile has no whole steps, so the prediction leaves out what a run does besides its passes");
   if (settings.tensor > 1) {
     RooflineSettings alone = settings;
     alone.tensor = 1;
     whole_ = std::make_unique<RooflineTimes>(graph, device, alone);
-    notes_.insert("layers that ranks share were not measured: their share of the measured times is by roofline");
+    notes_.insert("layers that ranks share were not measured: the roofline gives their share of the measured times");
   }
 }
 

@@ -93,7 +93,7 @@ Quantity parse_quantity(std::string_view text, Dimension dimension) {
   const Value value = parse_value(all.substr(0, number_end));
   const auto* number = std::get_if<double>(&value);
   const auto* integer = std::get_if<std::int64_t>(&value);
-  if (!number && !integer) throw ConfigError(fmt::format("has no number in front of its unit: \"{}\"{}", text, wanted));
+  if (!number && !integer) throw ConfigError(fmt::format("has no number before its unit: \"{}\"{}", text, wanted));
   const std::string_view unit = number_end < open ? trimmed(all.substr(number_end, open - number_end)) : std::string_view{};
   if (unit.empty()) throw ConfigError(fmt::format("has no unit: \"{}\"{}", text, wanted));
   const double factor = unit_named(unit, dimension).factor, size = scaled(number ? *number : static_cast<double>(*integer), factor);

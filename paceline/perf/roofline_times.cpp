@@ -239,10 +239,10 @@ std::vector<std::string> RooflineTimes::notes() const {
   const Speed& speed = network_->speed;
   constexpr double kMuch = 0.1;
   if (network_->outside() > kMuch)
-    return {fmt::format("products of sizes that nobody measured on {} take {:.0f}% of the products' time", device_.name,
+    return {fmt::format("{1:.0f}% of the time of matrix products is of sizes that were not measured on {0}", device_.name,
                         100 * network_->outside())};
   if (speed.products.known() || speed.convolutions.known()) return {};
-  return {fmt::format("nobody measured how fast {} multiplies: peak speeds are taken for reached ones (paceline probe measures them)",
+  return {fmt::format("the speed of matrix products on {} was not measured, so peak speeds are assumed; `paceline probe` measures it",
                       device_.name)};
 }
 

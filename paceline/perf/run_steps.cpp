@@ -47,12 +47,12 @@ std::vector<RunStep> read_steps(const std::string& file) {
     const Json document = Json::parse(read_file(file));
     for (const Json& row : document.at("steps")) steps.push_back(step_from(row));
   } catch (const Json::exception& problem) {
-    throw ConfigError(fmt::format("{}: {}; delete it, and `paceline plan --probe-top 3` or `paceline profile --steps` writes it anew", file,
-                                  problem.what()));
+    throw ConfigError(fmt::format(
+        "{}: {}; delete it, then run `paceline plan --probe-top 3` or `paceline profile --steps` to write it again", file, problem.what()));
   }
   for (std::size_t i = 0; i < steps.size(); ++i) {
     if (!(steps[i].seconds > 0) || !std::isfinite(steps[i].seconds))
-      throw ConfigError(fmt::format("{}: steps[{}] has {} s for a step, which takes more than 0; delete it", file, i, steps[i].seconds));
+      throw ConfigError(fmt::format("{}: steps[{}] has {} s for a step, which must be more than 0; delete it", file, i, steps[i].seconds));
     if (steps[i].way.empty()) throw ConfigError(fmt::format("{}: steps[{}].way is empty; delete it", file, i));
     if (steps[i].batch < 1) throw ConfigError(fmt::format("{}: steps[{}] has a batch of {}; delete it", file, i, steps[i].batch));
   }

@@ -75,7 +75,7 @@ class TableReader {
     const bool whole = column.field == nullptr || (value == std::floor(value) && value <= static_cast<double>(kMost));
     if (error != std::errc() || end != text.data() + text.size() || !(value > 0) || !std::isfinite(value) || !whole)
       refuse(line,
-             fmt::format("{} is '{}', and must be a {} above 0", column.name, text, column.field != nullptr ? "whole number" : "number"));
+             fmt::format("{} is '{}', but must be a {} above 0", column.name, text, column.field != nullptr ? "whole number" : "number"));
     return value;
   }
 
@@ -113,7 +113,7 @@ std::vector<MeasuredStep> read_step_table(const std::string& text, const std::st
   std::vector<MeasuredStep> steps;
   for (std::size_t i = 1; i < lines.size(); ++i)
     if (!trimmed(lines[i]).empty()) steps.push_back(reader.read(lines[i], static_cast<std::int64_t>(i) + 1));
-  if (steps.empty()) throw DataError(source, "has names and no steps");
+  if (steps.empty()) throw DataError(source, "has column names but no steps");
   return steps;
 }
 

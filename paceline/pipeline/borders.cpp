@@ -55,10 +55,9 @@ at::Tensor Borders::written(const Forms& forms) {
     numbers.insert(numbers.end(), form.strides.begin(), form.strides.end());
   }
   if (std::ssize(numbers) > kHeader)
-    throw ConfigError(
-        fmt::format("{} tensors cross a border of the pipeline, more than can be announced; cut the model elsewhere (fewer "
-                    "skip connections across units)",
-                    forms.size()));
+    throw ConfigError(fmt::format(
+        "{} tensors cross a border of the pipeline, which is too many; cut the model elsewhere, with fewer skip connections across units",
+        forms.size()));
   numbers.resize(kHeader, 0);
   return at::tensor(numbers, at::kLong);
 }
@@ -96,10 +95,10 @@ void Borders::send(const Crossing& crossing, const nn::Tensors& tensors) {
   const auto [announced, first] = sends_.try_emplace(key_of(crossing), forms);
   if (first) start_send(message, crossing, written(forms).to(device_));
   else if (announced->second != forms)
-    throw ConfigError(fmt::format(
-        "what crosses border {} of the pipeline has another shape than for earlier micro-batches of {} samples; a pipeline needs a model "
-        "whose shapes depend on the number of samples alone",
-        crossing.message.border, crossing.samples));
+    throw ConfigError(
+        fmt::format("what crosses border {} of the pipeline has another shape than for earlier micro-batches of {} samples; a pipeline "
+                    "needs a model whose shapes depend only on the number of samples",
+                    crossing.message.border, crossing.samples));
   for (const at::Tensor& tensor : dense)
     if (tensor.defined() && tensor.numel() > 0) start_send(message, crossing, tensor);
   under_way_.push_back(std::move(message));

@@ -42,7 +42,7 @@ std::string parse_problem(const CLI::ParseError& error, const CLI::App& app) {
   for (const CLI::App* sub : app.get_subcommands()) used = sub;
   for (const CLI::App* sub : used->get_subcommands()) used = sub;
   const std::vector<std::string> left = used->remaining(true);
-  const std::string hint = fmt::format("; `{} --help` shows what there is", app.get_name());
+  const std::string hint = fmt::format("; see `{} --help`", app.get_name());
   if (left.empty() || used->get_prefix_command()) return error.what() + hint;  // the remaining words of `run` belong to the program
   std::vector<std::string> names;
   for (const CLI::Option* option : used->get_options())

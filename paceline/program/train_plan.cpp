@@ -52,8 +52,9 @@ train::Recipe read_recipe(const TrainFlags& flags, int processes, const std::opt
   if (from && recipe.model.weights != saved.model.weights)
     throw ConfigError("--resume takes the weights from the checkpoint; leave model.weights out");
   if (in_place != nullptr && (recipe.train.name != saved.train.name || recipe.train.runs != saved.train.runs))
-    throw ConfigError(fmt::format("{} goes on where it is; leave train.name and train.runs out, or resume from a copy of its checkpoint",
-                                  in_place->path().string()));
+    throw ConfigError(
+        fmt::format("{} continues in its own folder; leave out train.name and train.runs, or resume from a copy of its checkpoint",
+                    in_place->path().string()));
   if (!flags.mesh.empty()) {
     const comm::MeshSizes sizes = comm::parse_mesh(flags.mesh);
     recipe.parallel.data = sizes.data, recipe.parallel.pipeline = sizes.pipeline, recipe.parallel.tensor = sizes.tensor;
@@ -93,11 +94,11 @@ void tell_of_restart(const RunFolder& run, const TrainPlan& plan, int restarts) 
   const std::int64_t kept = plan.resume_from ? plan.resume_from->second.position.step : 0;
   const std::int64_t behind = std::max<std::int64_t>(observe::StepCount::read(run.path()) - kept, 0);
   const std::string from = plan.resume_from ? fmt::format("resumes from step {} ({})", kept, plan.resume_from->first.filename().string())
-                                            : std::string("begins again from step 0, since it has no checkpoint yet");
+                                            : std::string("starts again from step 0, because it has no checkpoint yet");
   const ps::Cluster cluster = ps::discover();
   const bool in_journal = cluster.role == ps::Cluster::Role::server && train::recipe_for(plan.recipe, cluster).ps.replica;
   log::warning("restart {}: {} {}; {} {} {}", restarts, run.path().string(), from, plural(behind, "step"), behind == 1 ? "is" : "are",
-               in_journal ? "behind that, in the journal" : "lost");
+               in_journal ? "after that in the journal" : "lost");
 }
 
 /// The recipe of the newest checkpoint that can be opened; whether the rest of it is whole, those find out who load it.
@@ -181,11 +182,10 @@ void check_train(std::vector<std::string> words, int processes, int servers) {
 }
 
 void add_train_flags(CLI::App& app, TrainFlags& flags) {
-  app.add_option("RECIPE", flags.words, "a recipe file, and any settings as section.key=value, which win over the file");
-  app.add_option("-n,--workers", flags.workers, "how many workers train together (parallel.workers)")->check(whole_number(1));
-  app.add_option(
-         "--mesh", flags.mesh,
-         "how they share the work: data=2,pipeline=2,tensor=2, or some of these (parallel.data, parallel.pipeline, parallel.tensor)")
+  app.add_option("RECIPE", flags.words, "a recipe file, and settings as section.key=value, which override the file");
+  app.add_option("-n,--workers", flags.workers, "number of workers (parallel.workers)")->check(whole_number(1));
+  app.add_option("--mesh", flags.mesh,
+                 "sizes of the mesh, for example data=2,pipeline=2,tensor=2 (parallel.data, parallel.pipeline, parallel.tensor)")
       ->check([](const std::string& text) {
         try {
           comm::parse_mesh(text);
@@ -195,14 +195,14 @@ void add_train_flags(CLI::App& app, TrainFlags& flags) {
         }
       });
   app.add_option("--seed", flags.seed, "seed of the run (train.seed)")->check(whole_number(0));
-  app.add_option("--resume", flags.resume, "go on from a run's folder or a checkpoint")->check([](const std::string& text) {
-    return text.empty() ? std::string("names no run; is a variable empty?") : std::string();
+  app.add_option("--resume", flags.resume, "continue a run from its folder or from a checkpoint")->check([](const std::string& text) {
+    return text.empty() ? std::string("is empty; name a run folder or a checkpoint") : std::string();
   });
   app.add_option("--join", flags.join,
-                 "be one more worker of a run with ps.executor=processes: host:port of all its servers, comma-separated");
+                 "join a run with ps.executor=processes as an additional worker: host:port of all its servers, separated by commas");
   app.add_option("--key-file", flags.key_file,
-                 "the job's key for --join: RUN/servers/key of the run; without it, $PACELINE_JOB is the key");
-  app.add_flag("--print-recipe", flags.print_recipe, "print the resolved recipe and do nothing");
+                 "with --join: the file of the job's key, RUN/servers/key (default: the key in $PACELINE_JOB)");
+  app.add_flag("--print-recipe", flags.print_recipe, "print the resolved recipe and exit");
   app.add_flag("--quiet", flags.quiet, "show no progress");
   add_json_flag(app, flags.json);
 }

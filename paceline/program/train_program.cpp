@@ -15,7 +15,7 @@
 #include "paceline/comm/engine.h"
 #include "paceline/observe/curve.h"
 #include "paceline/observe/metrics.h"
-#include "paceline/observe/predictions.h"
+#include "paceline/observe/predictor_log.h"
 #include "paceline/observe/progress.h"
 #include "paceline/observe/summary.h"
 #include "paceline/observe/tensorboard.h"
@@ -37,7 +37,7 @@ RunFolder new_folder(const train::Recipe& recipe, const train::Workload& workloa
   RunFolder folder = RunFolder::create(
       recipe.train.runs, name.empty() ? RunFolder::default_name(train::network_of(recipe, workload), dataset, std::time(nullptr)) : name);
   if (!name.empty() && folder.path().filename() != name)
-    log::warning("train.name={}: {} has a run already, so this one is in {}; --resume would go on with that one", name,
+    log::warning("train.name={}: {} already holds a run, so this one is written to {}; use --resume to continue the old one", name,
                  (std::filesystem::path(recipe.train.runs) / name).string(), folder.path().string());
   return folder;
 }
@@ -52,7 +52,7 @@ int run_remote(const train::Recipe& recipe, const train::Workload& workload, con
 /// The processes of a parameter server: those that `paceline run --servers` or mpirun started, or one that joins them.
 ps::Cluster find_cluster(const train::Recipe& recipe, const std::string& join, const std::string& key_file, const comm::World& world) {
   if (recipe.ps.transport != "mpi" || recipe.ps.executor != "processes") return join.empty() ? ps::discover() : ps::joining(join, key_file);
-  if (!join.empty()) throw ConfigError("ranks of MPI neither come nor go; use ps.transport=grpc with --join");
+  if (!join.empty()) throw ConfigError("--join needs ps.transport=grpc: with ps.transport=mpi, no worker can join later");
   comm::CommConfig config = recipe.comm;
   if (config.engine == "auto") config.engine = "mpi";
   if (config.engine != "mpi") throw ConfigError(fmt::format("ps.transport=mpi with comm.engine={}; leave comm.engine out", config.engine));

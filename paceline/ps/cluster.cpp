@@ -29,7 +29,7 @@ std::vector<std::string> addresses_of(const std::string& list, const char* what)
   std::vector<std::string> addresses = split(list, ',');
   for (const std::string& address : addresses)
     if (address.find(':') == std::string::npos)
-      throw ConfigError(fmt::format("{}: '{}' is not the address of a server; give host:port,host:port", what, address));
+      throw ConfigError(fmt::format("{}: '{}' is not the address of a server; write host:port,host:port", what, address));
   return addresses;
 }
 
@@ -80,14 +80,14 @@ Cluster joining(const std::string& addresses, const std::string& key_file) {
   cluster.servers = addresses_of(addresses, "--join");
   cluster.key = key_file.empty() ? comm::process_environment()("PACELINE_JOB").value_or("") : read_key(key_file);
   if (cluster.key.empty())
-    throw ConfigError("--join needs the job's key; give --key-file RUN/servers/key, or set PACELINE_JOB to what is in it");
+    throw ConfigError("--join needs the job's key; give --key-file RUN/servers/key, or set PACELINE_JOB to its content");
   return cluster;
 }
 
 Cluster among(std::shared_ptr<comm::Communicator> ranks, std::int64_t servers) {
   if (ranks->size() <= servers)
     throw ConfigError(
-        fmt::format("ps.transport=mpi: {} and at least one worker are {} ranks or more, and there {} {}; start them with mpirun -np {}",
+        fmt::format("ps.transport=mpi: {} and at least one worker need {} ranks, but there {} {}; start them with mpirun -np {}",
                     plural(servers, "server"), servers + 1, ranks->size() == 1 ? "is" : "are", ranks->size(), servers + 1));
   Cluster cluster;
   const int rank = ranks->rank(), count = static_cast<int>(servers);

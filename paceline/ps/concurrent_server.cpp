@@ -65,10 +65,9 @@ bool ConcurrentServer::align_rounds(int worker) {
 PeerError ConcurrentServer::refusal(int worker) const {
   const std::vector<int> others = awaited(worker);
   const std::string late =
-      others.empty() ? "workers that have not come" : fmt::format("worker{} {}", others.size() > 1 ? "s" : "", fmt::join(others, ", "));
+      others.empty() ? "workers that have not joined" : fmt::format("worker{} {}", others.size() > 1 ? "s" : "", fmt::join(others, ", "));
   return {worker, "pull", server_->version(),
-          fmt::format("worker {} waited {:.1f} s for {} at version {}, late or gone; raise ps.deadline_s, or choose a ps.consistency that "
-                      "does not wait",
+          fmt::format("worker {} waited {:.1f} s for {} at version {}; raise ps.deadline_s, or choose a ps.consistency that does not wait",
                       worker, seconds(limits_.wait), late, server_->version())};
 }
 
@@ -133,7 +132,7 @@ std::int64_t ConcurrentServer::pull(int worker, float* into, float rate, std::in
         wait_until(state, since + limits_.wait / 2, settled) || align_rounds(worker) || wait_until(state, since + limits_.wait, settled);
     while (!granted && !gives_up(worker, since)) granted = changed_.wait_for(state, kLookAgain, settled);
     if (!closed_.empty()) throw Error(closed_);
-    if (gone()) throw PeerError(worker, "pull", server_->version(), fmt::format("worker {} left while it was waiting", worker));
+    if (gone()) throw PeerError(worker, "pull", server_->version(), fmt::format("worker {} left while waiting", worker));
     presence(worker).waits = false;
     if (!granted) throw refusal(worker);
     presence(worker).heard = clock_.now();

@@ -76,7 +76,7 @@ ArenaLayout parse_layout(std::string_view text) {
   const auto refuse = [](const std::string& why) -> DataError { return {"a model's layout", why}; };
   const auto whole = [&](const nlohmann::json& value) {
     const auto number = whole_number(value);
-    if (!number) throw refuse(fmt::format("{} stands where a whole number is expected", value.dump()));
+    if (!number) throw refuse(fmt::format("expected a whole number, got {}", value.dump()));
     return *number;
   };
   ArenaLayout layout;

@@ -59,7 +59,7 @@ Server::Server(const PsConfig& config, const optim::OptimConfig& optim, const Se
       weight_decay_(static_cast<float>(server_optimizer(config, optim).weight_decay)),
       round_(setup.allocate, setup.end - setup.begin, setup.statistics) {
   if (config.lock_free && setup.place.cuda)
-    throw ConfigError("ps.lock_free adds to parameters in host memory; use train.device=cpu, or ps.lock_free=false");
+    throw ConfigError("ps.lock_free needs parameters in host memory; use train.device=cpu, or ps.lock_free=false");
   if (!setup_.parameters) own_parameters_ = setup_.allocate(length());
   parameters_ = setup_.parameters ? setup_.parameters : own_parameters_.get();
   optim::RangeOptimizer::Memory memory{.parameters = parameters_};

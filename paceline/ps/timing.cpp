@@ -56,9 +56,9 @@ double exponential_tail(const Form& form, RandomStream& stream) {
 // Of an iteration's time to compute; those that are drawn are of a message's time too, with a form of its own.
 constexpr Entry<Share> kDistributions[] = {
     {"constant", "always the mean", constant},
-    {"gamma", "Gamma(shape) with that mean: the larger the shape, the more even", gamma},
-    {"exponential_tail", "constant but for a share `tail` of the mean, which is exponentially distributed", exponential_tail},
-    {"durations", "those that an earlier run recorded in the file `trace`, of each worker in their order", nullptr},
+    {"gamma", "gamma-distributed around the mean: the larger `shape`, the less variation", gamma},
+    {"exponential_tail", "constant, except for a share `tail` of the mean that is exponentially distributed", exponential_tail},
+    {"durations", "the durations that an earlier run recorded in the file `trace`, for each worker in their order", nullptr},
     {"trace", "replays the run in the file `trace`: the same visits in the same order, on the same minibatches", nullptr},
 };
 
@@ -124,33 +124,36 @@ void TimingConfig::describe(Section& section) {
     distributions.push_back(row.key);
     if (row.make) drawn.push_back(row.key);
   }
-  section.field("distribution", distribution, "how long an iteration takes").one_of(distributions);
+  section.field("distribution", distribution, "distribution of the time of an iteration").one_of(distributions);
   section.field("compute_ms", compute_ms, "mean time of a forward and backward pass").at_least(0);
-  section.field("forward_share", forward_share, "share of it before the loss is known").at_least(0).at_most(1);
-  section.field("shape", shape, "gamma: its shape; the deviation is mean / √shape").at_least(0.01);
+  section.field("forward_share", forward_share, "share of compute_ms before the loss is known").at_least(0).at_most(1);
+  section.field("shape", shape, "gamma: shape; the standard deviation is mean / √shape").at_least(0.01);
   section.field("tail", tail, "exponential_tail: share of compute_ms that is exponentially distributed").at_least(0).at_most(1);
-  section.field("latency_ms", latency_ms, "time of a message without content").at_least(0);
-  section.field("predictor_ms", predictor_ms, "that lc_asgd's predictors take for a report, on the virtual clock").at_least(0);
-  section.field("bandwidth_mb_per_s", bandwidth_mb_per_s, "of a worker's link to the server, in 10⁶ bytes a second").above(0);
+  section.field("latency_ms", latency_ms, "latency of a message: its time without content").at_least(0);
+  section.field("predictor_ms", predictor_ms, "virtual: time of lc_asgd's predictors per report").at_least(0);
+  section.field("bandwidth_mb_per_s", bandwidth_mb_per_s, "bandwidth of a worker's link to the server, in 10⁶ bytes per second").above(0);
   section
       .field("network_distribution", network_distribution,
-             "virtual: how a message's time is distributed, with the mean that latency and bandwidth give")
+             "virtual: distribution of the time of a message; latency and bandwidth give its mean")
       .one_of(drawn);
-  section.field("network_shape", network_shape, "gamma: as shape").at_least(0.01);
-  section.field("network_tail", network_tail, "exponential_tail: as tail, of a message's time").at_least(0).at_most(1);
-  section.field("slow_links", slow_links, "virtual: numbers of the workers whose messages are slow").at_least(0);
-  section.field("slow_link_factor", slow_link_factor, "how many times as long the messages over a slow link take").at_least(1);
-  section.field("transfers", transfers, "virtual: false: messages take no time, as where a single worker has the parameters itself");
-  section.field("trace", trace, "durations, trace: the file of an earlier run");
-  section.field("record", record, "executor threads: write the run to this file, for distribution=durations and trace");
-  section.field("slow_workers", slow_workers, "numbers of the workers that are slow").at_least(0);
-  section.field("slow_factor", slow_factor, "how many times as long a slow worker takes").at_least(1);
-  section.field("spread", spread, "the last worker takes 1 + spread times as long as the first, those between in even steps").at_least(0);
-  section.field("pause_probability", pause_probability, "of an iteration: that its worker stands still for pause_ms")
+  section.field("network_shape", network_shape, "network_distribution=gamma: shape").at_least(0.01);
+  section
+      .field("network_tail", network_tail,
+             "network_distribution=exponential_tail: share of a message's time that is exponentially distributed")
       .at_least(0)
       .at_most(1);
-  section.field("pause_ms", pause_ms, "mean length of a pause").at_least(0);
-  section.field("pause_distribution", pause_distribution, "whether pauses are all as long, or exponentially distributed")
+  section.field("slow_links", slow_links, "virtual: numbers of the workers whose messages are slow").at_least(0);
+  section.field("slow_link_factor", slow_link_factor, "factor by which messages over a slow link take longer").at_least(1);
+  section.field("transfers", transfers, "virtual: whether messages take time; false where a single worker holds the parameters itself");
+  section.field("trace", trace, "distribution=durations or trace: the file that an earlier run recorded");
+  section.field("record", record, "ps.executor=threads: record the run in this file, for distribution=durations and trace");
+  section.field("slow_workers", slow_workers, "numbers of the workers that are slow").at_least(0);
+  section.field("slow_factor", slow_factor, "factor by which a slow worker takes longer").at_least(1);
+  section.field("spread", spread, "the last worker takes 1 + spread times as long as the first; the others lie evenly between them")
+      .at_least(0);
+  section.field("pause_probability", pause_probability, "probability that a worker pauses in an iteration").at_least(0).at_most(1);
+  section.field("pause_ms", pause_ms, "mean duration of a pause").at_least(0);
+  section.field("pause_distribution", pause_distribution, "whether all pauses have the same duration, or are exponentially distributed")
       .one_of({"constant", "exponential"});
 }
 
@@ -165,7 +168,7 @@ void validate(const TimingConfig& config, int workers) {
   const auto check = [&](const char* key, const std::vector<std::int64_t>& numbers) {
     for (const std::int64_t number : numbers)
       if (number >= workers)
-        throw ConfigError(fmt::format("timing.{}: there is no worker {}; the {} of this run count from 0", key, number, workers));
+        throw ConfigError(fmt::format("timing.{}: there is no worker {}; the {} of this run are numbered from 0", key, number, workers));
   };
   check("slow_workers", config.slow_workers), check("slow_links", config.slow_links);
   if (!config.recorded()) return;
@@ -173,8 +176,8 @@ void validate(const TimingConfig& config, int workers) {
     throw ConfigError(fmt::format("timing.distribution={} needs the file of an earlier run: set timing.trace", config.distribution));
   if (!config.slow_workers.empty() || config.spread > 0 || config.pause_probability > 0 || config.varies_network())
     throw ConfigError(
-        fmt::format("timing.distribution={} replays a run as it was: leave slow_workers, spread, pause_probability, slow_links, "
-                    "network_distribution and transfers out, or choose another distribution",
+        fmt::format("timing.distribution={} replays a recorded run unchanged: leave out slow_workers, spread, pause_probability, "
+                    "slow_links, network_distribution and transfers, or choose another distribution",
                     config.distribution));
 }
 

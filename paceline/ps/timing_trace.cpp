@@ -56,10 +56,10 @@ class TraceReader {
     const bool framed = title.starts_with(kTitle) && title.ends_with(kTitleEnd) && title.size() > kTitle.size() + kTitleEnd.size();
     if (!framed || !parse(title.substr(kTitle.size(), title.size() - kTitle.size() - kTitleEnd.size()), workers) || workers < 1 ||
         workers > kMostWorkers)
-      refuse(fmt::format("expected '{}N{}'; is this a file that a run has recorded?", kTitle, kTitleEnd));
+      refuse(fmt::format("expected '{}N{}'; name a file that a run recorded with timing.record", kTitle, kTitleEnd));
     const std::string_view columns = next_line();
     if (columns != kDurations && columns != std::string(kDurations) + std::string(kOrder))
-      refuse(fmt::format("expected the columns '{}', and perhaps '{}'", kDurations, kOrder));
+      refuse(fmt::format("expected the columns '{}', optionally followed by '{}'", kDurations, kOrder));
     cells_ = columns == kDurations ? kDurationCells : kAllCells;
     if (workers > std::ssize(rest_)) refuse(fmt::format("{} workers in {} bytes; record a longer run", workers, rest_.size()));
     std::vector<Recording> recordings(static_cast<std::size_t>(workers));
@@ -91,13 +91,13 @@ class TraceReader {
       const bool last = column + 1 == cells_;
       const auto comma = last ? line.size() : line.find(',');
       if (comma == std::string_view::npos || !parse(line.substr(0, comma), cells[column]) || cells[column] < 0)
-        refuse(fmt::format("expected {} whole numbers from 0 on, with commas between them; column {} is not one", cells_, column + 1));
+        refuse(fmt::format("expected {} whole numbers of at least 0, separated by commas; column {} is not one", cells_, column + 1));
       line.remove_prefix(last ? comma : comma + 1);
     }
     const auto& [worker, iteration, pull, forward, report, backward, push, minibatch, pulled, reported, pushed] = cells;
     const auto workers = static_cast<std::int64_t>(recordings.size());
-    if (worker >= workers) refuse(fmt::format("worker {}, but the first line speaks of {} workers", worker, workers));
-    if (std::max({pull, forward, report, backward, push}) > kLongest.count()) refuse("a duration of more than eleven days");
+    if (worker >= workers) refuse(fmt::format("names worker {}, but the first line says {} workers", worker, workers));
+    if (std::max({pull, forward, report, backward, push}) > kLongest.count()) refuse("has a duration of more than eleven days");
     Recording& recording = recordings[static_cast<std::size_t>(worker)];
     if (!recording.iterations.empty() && iteration - 1 != recording.last)
       refuse(fmt::format("iteration {} of worker {} does not follow its iteration {}", iteration, worker, recording.last));
@@ -118,8 +118,9 @@ std::vector<Recording> read(const TimingConfig& config, int workers) {
     throw ConfigError(fmt::format("timing.trace: there is no file '{}'; record one with an earlier run", config.trace));
   std::vector<Recording> recordings = TraceReader(config.trace).read();
   if (recordings.size() != static_cast<std::size_t>(workers))
-    throw ConfigError(fmt::format("timing.trace: '{}' was recorded with {} workers, this run has {}; use as many, or record again",
-                                  config.trace, recordings.size(), workers));
+    throw ConfigError(
+        fmt::format("timing.trace: '{}' was recorded with {} workers, but this run has {}; use the same number, or record again",
+                    config.trace, recordings.size(), workers));
   return recordings;
 }
 
@@ -154,7 +155,7 @@ std::vector<std::vector<Visit>> recorded_visits(const TimingConfig& config, int 
   for (Recording& recording : read(config, workers)) {
     if (recording.visits.empty())
       throw ConfigError(
-          fmt::format("timing.trace: '{}' has durations alone, and no order; use timing.distribution=durations", config.trace));
+          fmt::format("timing.trace: '{}' has only durations, not the order of events; use timing.distribution=durations", config.trace));
     for (const Visit& visit : recording.visits) {
       minibatches.push_back(visit.minibatch);
       for (const std::int64_t event : {visit.pulled, visit.reported, visit.pushed})
@@ -167,7 +168,7 @@ std::vector<std::vector<Visit>> recorded_visits(const TimingConfig& config, int 
   }
   const std::int64_t first = std::ranges::min(minibatches);
   if (!count_on(std::move(minibatches), first) || !count_on(std::move(events), 1))
-    throw DataError(config.trace, "minibatches or events are missing or come twice; was its run killed? record it again");
+    throw DataError(config.trace, "minibatches or events are missing or duplicated, as after a killed run; record it again");
   return all;
 }
 
@@ -181,12 +182,12 @@ TimingRecorder::TimingRecorder(const std::filesystem::path& file, int workers) :
   state_->file = file;
   state_->out.open(file, std::ios::binary | std::ios::trunc);
   if (!state_->out)
-    throw ConfigError(fmt::format("cannot record timing in '{}'; does its folder exist, and may it be written?", file.string()));
+    throw ConfigError(fmt::format("cannot record timing in '{}'; check that its folder exists and is writable", file.string()));
   state_->out << kTitle << workers << kTitleEnd << '\n' << kDurations << kOrder << '\n';
 }
 
 TimingRecorder::~TimingRecorder() {
-  if (!state_->out.flush()) log::warning("{}: the recorded timing is not complete; is the disk full?", state_->file.string());
+  if (!state_->out.flush()) log::warning("{}: the recorded timing is incomplete; check whether the disk is full", state_->file.string());
 }
 
 void TimingRecorder::record(int worker, std::int64_t iteration, const Iteration& durations, const Visit& visit) {
@@ -195,7 +196,7 @@ void TimingRecorder::record(int worker, std::int64_t iteration, const Iteration&
       fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", worker, iteration, pull.count(), forward.count(), report.count(), backward.count(),
                   push.count(), visit.minibatch, visit.pulled, visit.reported, visit.pushed);
   const std::lock_guard lock(state_->mutex);
-  if (!(state_->out << line)) throw DataError(state_->file.string(), "cannot record timing; is the disk full?");
+  if (!(state_->out << line)) throw DataError(state_->file.string(), "cannot record timing; check whether the disk is full");
 }
 
 }  // namespace paceline::ps

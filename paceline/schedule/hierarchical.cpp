@@ -200,7 +200,7 @@ std::int64_t chunks(const Problem& p, std::int64_t bytes) {
 Algorithm hierarchical() {
   Algorithm made = algorithm<hierarchical_steps::kMethods>();
   made.chunks = hierarchical_steps::chunks;
-  made.lowering = {.help = "inside a host every rank reads what it needs in the others' memory; across hosts the messages stay",
+  made.lowering = {.help = "inside a host, every rank reads what it needs in the others' memory; hosts still exchange messages",
                    .covers = hierarchical_steps::has_two_levels};
   made.rounds = hierarchical_rounds, made.by_host = true;
   made.settles = [](const Problem& problem, bool) { return problem.per_host > 1 && problem.collective == Collective::allreduce; };

@@ -25,7 +25,7 @@ Problem checked(Problem problem) {
   require_between(problem.root, 0, problem.size - 1, problem, "root");
   require_between(problem.chunks, 1, kMostChunks, problem, "chunks");
   if (problem.collective == Collective::all_to_all && problem.count % problem.size != 0) {
-    refuse(problem, std::to_string(problem.count) + " elements cannot be cut into " + std::to_string(problem.size) + " parts of one size");
+    refuse(problem, std::to_string(problem.count) + " elements cannot be cut into " + std::to_string(problem.size) + " equal parts");
   }
   if (problem.collective == Collective::barrier) problem.count = 0;
   problem.chunks = std::min(problem.chunks, std::max<std::int64_t>(problem.count, 1));

@@ -200,7 +200,7 @@ class Drawing {
     };
     if (adds_up()) explain(true, "is added to what is there", 210);
     if (!std::ranges::all_of(play_.messages, &Message::reduces))
-      explain(false, problem_.collective == Collective::barrier ? "tells who has come" : "takes the place of what is there", 0);
+      explain(false, problem_.collective == Collective::barrier ? "tells who has arrived" : "replaces what is there", 0);
     x = kMargin;
     const auto show = [&](double share, std::string_view text, double width) {
       out += frame(x, y + 11, 26) + (share > 0 ? filling(x, y + 11, 26, share) : "") + text_at(x + 34, y + 21, "name", text);

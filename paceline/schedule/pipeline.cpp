@@ -49,7 +49,7 @@ bool puts_off_weights(const PipelineSchedule& schedule, int chunks) {
 
 void check(const Entry<PipelineSchedule>& schedule, const PipelineProblem& problem) {
   if (problem.stages < 1 || problem.micro_batches < 1 || problem.chunks < 1)
-    throw ConfigError(fmt::format("a pipeline of {} stages with {} micro-batches and {} chunks: each is at least 1", problem.stages,
+    throw ConfigError(fmt::format("a pipeline of {} stages with {} micro-batches and {} chunks: each must be at least 1", problem.stages,
                                   problem.micro_batches, problem.chunks));
   if (problem.chunks > 1 && !schedule.make.interleaved)
     throw ConfigError(

@@ -53,8 +53,9 @@ std::string pipeline_picture(const Entry<PipelineSchedule>& schedule, const Pipe
   check(schedule, problem);
   if (problem.stages > kMostBoxes || problem.micro_batches > kMostBoxes || problem.chunks > kMostBoxes ||
       std::int64_t{problem.virtual_stages()} * problem.micro_batches > kMostBoxes)
-    throw ConfigError(fmt::format("a picture of {} stages, {} micro-batches and {} chunks could not be read; their product may be {}",
-                                  problem.stages, problem.micro_batches, problem.chunks, kMostBoxes));
+    throw ConfigError(
+        fmt::format("a picture of {} stages, {} micro-batches and {} chunks would be unreadable; their product must be at most {}",
+                    problem.stages, problem.micro_batches, problem.chunks, kMostBoxes));
   const PipelinePlay play = schedule::play(schedule, problem, costs, transfer);
   double shortest = play.makespan;
   bool splits = false;

@@ -66,10 +66,10 @@ void check(const Program& program, const ProgramModel& model) {
     const Action& action = program[static_cast<std::size_t>(i)];
     for (const int before : action.after)
       if (before < 0 || before >= i)
-        throw InternalError(fmt::format("action {} of a program waits for {}, which is no earlier one", i, before));
+        throw InternalError(fmt::format("action {} of a program waits for {}, which is not an earlier action", i, before));
     if (action.first < 0 || action.first > action.last || action.last > units)
       throw InternalError(
-          fmt::format("action {} of a program is of units {} to {}, and the model has {}", i, action.first, action.last, units));
+          fmt::format("action {} of a program is of units {} to {}, but the model has {}", i, action.first, action.last, units));
     if ((action.kind == Action::Kind::compute) != (action.work != Action::Work::none) ||
         (action.kind == Action::Kind::communicate) != (action.exchange != Action::Exchange::none))
       throw InternalError(fmt::format("action {} of a program is to {}, and names work '{}' and exchange '{}'", i, name_of(action.kind),

@@ -17,14 +17,14 @@ Algorithm torus2d();
 
 std::span<const Entry<Algorithm>> algorithms() {
   static const Entry<Algorithm> table[] = {
-      {"direct", "everybody with everybody, in one round or two", direct()},
-      {"ring", "parts go round; least traffic, most rounds; chains for broadcast and reduce", ring()},
-      {"bucket", "rings, and a tree that scatters or gathers for broadcast and reduce (BKT)", bucket()},
+      {"direct", "every rank with every other, in one or two rounds", direct()},
+      {"ring", "parts travel around a ring; least traffic, most rounds; chains for broadcast and reduce", ring()},
+      {"bucket", "rings; for broadcast and reduce also a tree that scatters or gathers (BKT)", bucket()},
       {"tree", "minimum spanning tree (MST), pipelined by chunks", tree()},
       {"butterfly", "recursive halving, then recursive doubling (Rabenseifner)", butterfly()},
-      {"recursive_doubling", "fewest rounds; whole buffers travel", recursive_doubling()},
+      {"recursive_doubling", "fewest rounds; sends whole buffers", recursive_doubling()},
       {"double_binary_tree", "two trees, each with half of the buffer, pipelined by chunks", double_binary_tree()},
-      {"hierarchical", "inside a host, across hosts, inside again", hierarchical()},
+      {"hierarchical", "within hosts, then across hosts, then within hosts again", hierarchical()},
       {"torus2d", "rings along both sides of a grid", torus2d()},
   };
   return table;

@@ -34,8 +34,8 @@ GatheringModel::GatheringModel(std::shared_ptr<nn::Model> model, comm::Communica
   if (stage_ < 3) return;
   if (model_->units().size() < 2)
     throw ConfigError(
-        "parallel.zero=3 gathers the parameters of a unit when it computes, and this module is one unit; list its blocks "
-        "(nn::ModuleModel, or a torch::nn::Sequential), or use parallel.zero=2");
+        "parallel.zero=3 gathers the parameters unit by unit, but this module is a single unit; list its blocks (nn::ModuleModel, or a "
+        "torch::nn::Sequential), or use parallel.zero=2");
   comm_ = comm.split(0, comm.rank());
   arena.set_owners(Role::parameter, part_owners(arena, data_parallel::unit_buckets(arena), comm.size()));
   release_all();

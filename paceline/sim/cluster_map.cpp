@@ -14,9 +14,8 @@ using Axis = schedule::Action::Axis;
 void slow_down(std::vector<double>& factors, const std::vector<Faults::Slow>& slow, const char* what) {
   for (const Faults::Slow& one : slow) {
     if (one.number < 0 || one.number >= std::ssize(factors))
-      throw ConfigError(fmt::format("there is no {} {}; the {} of this job count from 0", what, one.number, factors.size()));
-    if (!(one.factor >= 1))
-      throw ConfigError(fmt::format("{} {} is slower by a factor of at least 1, not {}", what, one.number, one.factor));
+      throw ConfigError(fmt::format("there is no {} {}; the {} of this job are numbered from 0", what, one.number, factors.size()));
+    if (!(one.factor >= 1)) throw ConfigError(fmt::format("{} {}: the factor must be at least 1, not {}", what, one.number, one.factor));
     factors[static_cast<std::size_t>(one.number)] *= one.factor;
   }
 }

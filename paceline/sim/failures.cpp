@@ -46,9 +46,8 @@ class JobLife {
     together_ = std::max(1.0, std::floor(mean_s_ / (kCalm * segment)));
     if (segment > kHopeless * mean_s_ || settings.restart_s > kHopeless * mean_s_)
       throw ConfigError(
-          fmt::format("some device fails every {:.3g} s, and {:.3g} s between checkpoints or {:.3g} s for a restart hardly ever pass "
-                      "without a failure; "
-                      "use fewer devices, more reliable ones, or checkpoint more often",
+          fmt::format("a device fails every {:.3g} s on average, so {:.3g} s between checkpoints or {:.3g} s for a restart rarely pass "
+                      "without a failure; use fewer or more reliable devices, or checkpoint more often",
                       mean_s_, segment, settings.restart_s));
   }
 

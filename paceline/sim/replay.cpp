@@ -41,7 +41,7 @@ Replay::Replay(const Job& job, const perf::ComputeTimes& times, CollectiveModel 
     throw ConfigError(fmt::format("there are {} programs for {} stages of the pipeline", job.stages.size(), job.settings.pipeline));
   if (job.timing.distribution == "trace")
     throw ConfigError(
-        "timing.distribution=trace replays the visits of one run; to simulate with its times use timing.distribution=durations");
+        "timing.distribution=trace replays the visits of one run; to simulate with its times, use timing.distribution=durations");
   layout_.add_links(network_);
   loop_.add(static_cast<std::size_t>(layout_.ranks()) * kLanes);
   stages_ = prepared(job.stages), between_ = prepared(job.between);
@@ -250,13 +250,12 @@ void Replay::refuse_deadlock() const {
       const int action = stage.lanes[lane][at.lanes[lane].head];
       const Action& what = (*stage.program)[static_cast<std::size_t>(action)];
       if (what.kind != Action::Kind::communicate || !at.lanes[lane].busy) continue;
-      throw ConfigError(
-          fmt::format("rank {} waits for ever in step {}: action {} of its program, {} along {} with tag {}, which no other rank "
-                      "answers",
-                      rank, at.step + 1, action, name_of(what.exchange), name_of(what.axis), what.tag));
+      throw ConfigError(fmt::format(
+          "rank {} waits forever in step {}: action {} of its program, {} along {} with tag {}, is not matched by any other rank", rank,
+          at.step + 1, action, name_of(what.exchange), name_of(what.axis), what.tag));
     }
   }
-  throw ConfigError("the programs wait for ever for one another");
+  throw ConfigError("the programs wait forever for each other");
 }
 
 Replayed Replay::result() const {

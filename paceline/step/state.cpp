@@ -87,7 +87,7 @@ at::Tensor saved_box(std::span<const NamedTensor> state, const std::string& name
       pieces.push_back(&item);
   }
   const auto missing = [&] {
-    return ConfigError(fmt::format("the checkpoint lacks a part of '{}', from [{}] on; it is not whole", name, fmt::join(first, ", ")));
+    return ConfigError(fmt::format("the checkpoint lacks a part of '{}', from [{}] on; it is incomplete", name, fmt::join(first, ", ")));
   };
   if (pieces.empty()) throw missing();
   at::Tensor whole = at::empty(shape, pieces.front()->tensor.options());

@@ -21,8 +21,8 @@ bool stores_16_bits(const tensor::Arena& arena) {
 std::vector<optim::Segment> segments_of(const tensor::Arena& arena) {
   if (!stores_16_bits(arena) && arena.parameters().scalar_type() != at::kFloat)
     throw ConfigError(
-        fmt::format("Paceline's optimizers update parameters in float, and these are in {}; call module->to(torch::kFloat) before adopt(), "
-                    "or use an optimizer of torch::optim",
+        fmt::format("Paceline's optimizers need float parameters, but these are {}; call module->to(torch::kFloat) before adopt(), or use "
+                    "an optimizer of torch::optim",
                     c10::toString(arena.parameters().scalar_type())));
   std::vector<optim::Segment> segments;
   for (const tensor::Entry& entry : arena.entries()) segments.push_back({entry.offset, entry.count, entry.decay});

@@ -153,7 +153,7 @@ class AdPsgd final : public data_parallel::Meeting {
         expect(*there);
       }
     } catch (const std::exception& problem) {
-      log::debug("ad_psgd: worker {} answers no more: {}", comm().rank(), problem.what());
+      log::debug("ad_psgd: worker {} no longer answers: {}", comm().rank(), problem.what());
     }
   }
 

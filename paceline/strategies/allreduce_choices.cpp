@@ -18,21 +18,20 @@ void check_choices(const StrategyConfig& config, const AllreduceFacts& facts) {
   const bool asked = asks_for_shards(config, facts), is_private = !facts.private_entry.empty();
   if (asked && facts.compression != "none")
     throw ConfigError(
-        fmt::format("{} and comm.compression={}: a part of a bucket cannot be compressed by itself; use comm.compression=none, "
-                    "or parallel.zero=0 and strategy.update=whole",
+        fmt::format("{} with comm.compression={}: a part of a bucket cannot be compressed by itself; use comm.compression=none, or "
+                    "parallel.zero=0 and strategy.update=whole",
                     facts.zero > 0 ? fmt::format("parallel.zero={}", facts.zero) : "strategy.update=sharded", facts.compression));
   if (facts.zero > 0 && config.update == "whole")
-    throw ConfigError(
-        fmt::format("parallel.zero={} shares updates out, and strategy.update=whole does not; leave one of them out", facts.zero));
+    throw ConfigError(fmt::format(
+        "parallel.zero={} divides updates among workers, but strategy.update=whole does not; leave one of them out", facts.zero));
   if (is_private && facts.compression != "none")
-    throw ConfigError(
-        fmt::format("comm.compression={} keeps for every worker what the mean gradient still lacks, and '{}' is spread over the workers; "
-                    "use comm.compression=none",
-                    facts.compression, facts.private_entry));
+    throw ConfigError(fmt::format(
+        "comm.compression={} compresses gradients that all workers share, but '{}' is divided among the workers; use comm.compression=none",
+        facts.compression, facts.private_entry));
   if ((asked || is_private) && !facts.on_cpu && !facts.elementwise)
     throw ConfigError(
-        fmt::format("optim.name={} needs norms of whole tensors, which workers that share them do not have on a GPU yet; use "
-                    "sgd, adam or adamw, or train.device=cpu",
+        fmt::format("optim.name={} needs norms of whole tensors, which workers that share them cannot compute on a GPU; use sgd, adam or "
+                    "adamw, or train.device=cpu",
                     facts.optimizer));
 }
 

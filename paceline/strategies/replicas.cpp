@@ -20,22 +20,24 @@ constexpr const char* kParameters = "workers.parameters";
 
 data_parallel::MeetingSetup meeting_setup(const StrategyConfig& config, const step::Context& context, const std::string& needs_host) {
   if (context.compression != "none")
-    throw ConfigError(
-        fmt::format("comm.compression={} compresses gradients, and strategy '{}' exchanges none; use strategy.name=allreduce or "
-                    "comm.compression=none",
-                    context.compression, config.name));
+    throw ConfigError(fmt::format(
+        "comm.compression={} compresses gradients, but strategy '{}' exchanges none; use strategy.name=allreduce or comm.compression=none",
+        context.compression, config.name));
   if (!needs_host.empty() && !context.model.device().is_cpu())
     throw ConfigError(fmt::format("strategy '{}': {}; use train.device=cpu or local_sgd", config.name, needs_host));
   if (config.batch_norm == "sync" && context.workers() > 1)
-    throw ConfigError(fmt::format("strategy.batch_norm=sync joins the steps of all workers, and those of '{}' are their own", config.name));
+    throw ConfigError(
+        fmt::format("strategy.batch_norm=sync needs workers that make every step together, but those of '{}' step on their own; use "
+                    "strategy.batch_norm=local",
+                    config.name));
   return {.arena = context.model.arena(), .comm = context.comm(), .seed = context.seed};
 }
 
 data_parallel::MeetingSetup messages_setup(const StrategyConfig& config, const step::Context& context) {
   if (context.workers() > 1 && comm::engine_of(context.comm().engine()).gpu == comm::Engine::Gpu::own)
     throw ConfigError(
-        fmt::format("strategy '{}': workers send to one another at once, and comm.engine={} would wait for ever; use comm.engine=shm, "
-                    "threads (paceline train --workers N), or local_sgd",
+        fmt::format("strategy '{}': workers send to each other at the same time, which would block forever with comm.engine={}; use "
+                    "comm.engine=shm, threads (paceline train --workers N), or local_sgd",
                     config.name, context.comm().engine()));
   return meeting_setup(config, context);
 }
@@ -43,7 +45,7 @@ data_parallel::MeetingSetup messages_setup(const StrategyConfig& config, const s
 std::vector<schedule::Program> replicas_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings,
                                                 WriteMeeting meeting) {
   if (settings.pipeline > 1 || settings.zero > 0)
-    throw ConfigError("replicas are whole models, which their workers update by themselves; use parallel.pipeline=1 and parallel.zero=0");
+    throw ConfigError("replicas are whole models that each worker updates by itself; use parallel.pipeline=1 and parallel.zero=0");
   schedule::ProgramWriter writer(model, settings, 0);
   writer.passes();
   writer.update_all(writer.elements());

@@ -94,7 +94,7 @@ class StaleSync final : public step::Strategy {
                                     shape->empty() ? 1 : shape->back(), gradients().numel()));
     const std::int64_t rows = shape->at(0);
     if (rows > config_.staleness)
-      throw ConfigError(fmt::format("the checkpoint has {} gradients under way; resume with strategy.staleness={} or more", rows, rows));
+      throw ConfigError(fmt::format("the checkpoint has {} gradients in flight; resume with strategy.staleness={} or more", rows, rows));
     updater_.load(state);
     for (std::int64_t i = 0; i < rows; ++i) {
       at::Tensor slot = free_.back();

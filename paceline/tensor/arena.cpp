@@ -43,8 +43,7 @@ struct Adopted {
 
   void gradient_added(std::size_t index) const {
     if (superseded && added && !successor_listens)
-      throw ConfigError(
-          "the module was adopted again, and its gradients no longer reach who waited for them; adopt it before it is wrapped");
+      throw ConfigError("the module was adopted again, so its gradients no longer reach its wrapper; adopt a module before wrapping it");
     if (superseded) return;
     if (!in_place(arena, index, arena.parameters(), parameters[index])) take_back(arena, parameters);
     // All of them: zero_grad() drops all at once, and a gradient that this pass does not touch would keep its old values.
@@ -90,7 +89,8 @@ at::Tensor allocate_pages(std::int64_t elements, const at::TensorOptions& option
     return pages.defined() ? pages : at::zeros({elements}, options);
   }
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) throw ConfigError(fmt::format("no memory for {} MB of parameters; choose a smaller model", bytes >> 20));
+  if (memory == MAP_FAILED)
+    throw ConfigError(fmt::format("not enough memory for {} MB of parameters; choose a smaller model", bytes >> 20));
   madvise(memory, bytes, MADV_HUGEPAGE);  // a hint: an update streams through all of it, which then needs few page-table entries
   return at::from_blob(
       memory, {elements}, [bytes](void* pages) { munmap(pages, bytes); }, options);
@@ -199,7 +199,7 @@ void Arena::take_back() const {
   if (!adopted_) return;
   if (adopted_->superseded)
     throw ConfigError(
-        "the module was adopted again, and this arena no longer has its parameters; use the later one, or DataParallel's arena()");
+        "the module was adopted again, so this arena no longer has its parameters; use the later arena, or DataParallel's arena()");
   tensor::take_back(*this, adopted_->parameters);
   restore_gradients(*this, adopted_->parameters);
 }
@@ -211,11 +211,10 @@ void take_back(const Arena& arena, std::span<const at::Tensor> parameters) {
     if (in_place(arena, i, arena.parameters(), parameter)) continue;
     const at::Tensor home = arena.parameter(i);
     if (parameter.sizes() != home.sizes() || parameter.dtype() != home.dtype() || parameter.device() != home.device())
-      throw ConfigError(
-          fmt::format("'{}' of the module was {} on {} when it was made or adopted, and is now {} on {}; move and change a module "
-                      "before that",
-                      arena.entries()[i].name, c10::toString(home.scalar_type()), home.device().str(),
-                      c10::toString(parameter.scalar_type()), parameter.device().str()));
+      throw ConfigError(fmt::format(
+          "'{}' of the module was {} on {} when the module was made or adopted, but is now {} on {}; move or convert a module before that",
+          arena.entries()[i].name, c10::toString(home.scalar_type()), home.device().str(), c10::toString(parameter.scalar_type()),
+          parameter.device().str()));
     home.copy_(parameter);
     parameter.set_data(home);
   }

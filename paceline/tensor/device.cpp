@@ -41,7 +41,7 @@ c10::Device parse_device(const std::string& text) {
   const bool is_cuda = text == "cuda" || text.starts_with("cuda:");
   if (!is_cuda) throw ConfigError(fmt::format("unknown device '{}'; known: auto, cpu, cuda, cuda:N", text));
 #if PACELINE_WITH_CUDA
-  if (!cuda_available()) throw ConfigError(fmt::format("device '{}': this machine shows no CUDA device; use cpu", text));
+  if (!cuda_available()) throw ConfigError(fmt::format("device '{}': no CUDA device was found; use cpu", text));
   int index = at::cuda::current_device();
   if (text != "cuda") {
     const std::string digits = text.substr(5);
@@ -50,10 +50,10 @@ c10::Device parse_device(const std::string& text) {
     index = std::stoi(digits);
   }
   const int devices = static_cast<int>(at::cuda::device_count());
-  if (index >= devices) throw ConfigError(fmt::format("device '{}': this machine has {} CUDA device(s), counted from 0", text, devices));
+  if (index >= devices) throw ConfigError(fmt::format("device '{}': this machine has {} CUDA device(s), numbered from 0", text, devices));
   return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
 #else
-  throw ConfigError(fmt::format("device '{}': this build is for the CPU alone; use cpu, or build with -DPACELINE_CUDA=ON", text));
+  throw ConfigError(fmt::format("device '{}': this build has no CUDA; use cpu, or build with -DPACELINE_CUDA=ON", text));
 #endif
 }
 

@@ -67,7 +67,7 @@ Checkpoint read_folder_checkpoint(const std::filesystem::path& folder, Check che
                         .class_names = std::move(index.run.class_names)};
   for (const IndexedTensor& tensor : index.tensors) add_pieces(checkpoint.tensors, source, tensor, shards);
   if (checkpoint.tensors.size() != stored)
-    throw DataError(source, fmt::format("names {} tensors, and its files hold {}", checkpoint.tensors.size(), stored));
+    throw DataError(source, fmt::format("its index names {} tensors, but its files hold {}", checkpoint.tensors.size(), stored));
   return checkpoint;
 }
 
@@ -94,8 +94,8 @@ void restore(std::span<const NamedTensor> saved, std::span<const NamedTensor> ta
     if (!target.held() && found != by_name.end()) continue;
     if (found == by_name.end()) problems.push_back(fmt::format("'{}' is missing", target.name));
     else if (found->second != target.shape())
-      problems.push_back(fmt::format("'{}' has shape {} and should have {}", target.name, graph::to_string(found->second),
-                                     graph::to_string(target.shape())));
+      problems.push_back(
+          fmt::format("'{}' has shape {}, expected {}", target.name, graph::to_string(found->second), graph::to_string(target.shape())));
   }
   std::map<std::string, bool> wanted;
   for (const NamedTensor& target : targets) wanted[target.name] = true;

@@ -55,7 +55,7 @@ std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path&
 
 std::pair<std::filesystem::path, Checkpoint> newest_good_checkpoint(const std::filesystem::path& path, Check check) {
   const auto files = list_checkpoints(path);
-  if (files.empty()) throw DataError(path.string(), "no checkpoint here; give a run's folder or a checkpoint");
+  if (files.empty()) throw DataError(path.string(), "no checkpoint found; name a run folder or a checkpoint");
   for (const auto& file : files) {
     try {
       return {file, read_checkpoint(file, check)};

@@ -24,7 +24,7 @@ constexpr const char* kShardFormat = "paceline-shard-1";
 /// A file beside the index.
 const std::string& plain_name(const std::string& file, const std::string& name) {
   if (name.empty() || name.starts_with('.') || name.find('/') != name.npos || name.find('\0') != name.npos)
-    refuse_index(file, fmt::format("'{}' is no file beside it", name));
+    refuse_index(file, fmt::format("'{}' is not a file in its folder", name));
   return name;
 }
 
@@ -45,13 +45,13 @@ std::vector<std::int64_t> first_of(const std::string& file, const Json& json, st
 
 Json parse_index(const std::string& file, std::string_view text) {
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) refuse_index(file, "no weight_map in it");
+  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) refuse_index(file, "it has no weight_map");
   return json;
 }
 
 safetensors::Metadata metadata_of_index(const std::string& file, const Json& json) {
   const auto found = json.find("metadata");
-  if (found == json.end() || !found->is_object()) refuse_index(file, "no metadata in it");
+  if (found == json.end() || !found->is_object()) refuse_index(file, "it has no metadata");
   safetensors::Metadata metadata;
   for (const auto& [key, value] : found->items()) {
     if (!value.is_string()) refuse_index(file, fmt::format("'{}' is not text", key));
@@ -147,7 +147,7 @@ CheckpointIndex unpack_index(const std::string& file, std::string_view text) try
   Json map = Json::object();
   for (const auto& [stored, where] : index.weight_map()) map[stored] = where;
   if (map != json["weight_map"]) refuse_index(file, "its weight_map names other tensors or files than its metadata");
-  if (json.size() != 2) refuse_index(file, "it says more than it should");
+  if (json.size() != 2) refuse_index(file, "it has unexpected entries");
   return index;
 } catch (const Json::exception& problem) {
   refuse_index(file, problem.what());

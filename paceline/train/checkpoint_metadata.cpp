@@ -51,13 +51,13 @@ bool is_checkpoint(const safetensors::Metadata& metadata) {
 
 const std::string& metadata_entry(const std::string& file, const safetensors::Metadata& metadata, const char* key) {
   const auto found = metadata.find(key);
-  if (found == metadata.end()) throw DataError(file, fmt::format("no '{}' in its metadata, which is damaged", key));
+  if (found == metadata.end()) throw DataError(file, fmt::format("its metadata is damaged: '{}' is missing", key));
   return found->second;
 }
 
 void check_seal(const std::string& file, const safetensors::Metadata& metadata) {
   if (metadata_entry(file, metadata, "crc32c") != seal_of(metadata))
-    throw DataError(file, "its metadata (position, recipe, list of tensors) is damaged: the checksum does not fit");
+    throw DataError(file, "its metadata (position, recipe, list of tensors) is damaged: the checksum does not match");
 }
 
 std::string inventory_of(std::span<const safetensors::Tensor> tensors) {
@@ -74,7 +74,7 @@ void check_inventory(const std::string& file, const std::string& inventory, std:
     const auto row = written.find(tensor.name);
     const bool fits = row != written.end() && row->is_array() && row->size() == 3 && (*row)[0] == safetensors::name_of(tensor.dtype) &&
                       (*row)[1] == tensor.shape && (check == Check::structure || (*row)[2] == crc32c(tensor.data));
-    if (!fits) throw DataError(file, fmt::format("tensor '{}' is damaged (its name, type, shape or checksum does not fit)", tensor.name));
+    if (!fits) throw DataError(file, fmt::format("tensor '{}' is damaged (its name, type, shape or checksum does not match)", tensor.name));
   }
 } catch (const nlohmann::json::exception& problem) {
   throw DataError(file, fmt::format("its metadata is damaged ({})", problem.what()));
@@ -111,7 +111,7 @@ safetensors::Metadata pack_metadata(const CheckpointMetadata& content, std::span
 
 CheckpointMetadata unpack_metadata(const std::string& file, const safetensors::Metadata& metadata,
                                    std::span<const safetensors::Tensor> tensors, Check check) {
-  if (!is_checkpoint(metadata)) throw NotACheckpoint(file, "not a checkpoint, but weights, which model.weights= takes");
+  if (!is_checkpoint(metadata)) throw NotACheckpoint(file, "holds weights, not a checkpoint; load it with model.weights=FILE");
   CheckpointMetadata content = run_described(file, metadata);
   check_inventory(file, metadata_entry(file, metadata, "tensors"), tensors, check);
   return content;

@@ -16,7 +16,7 @@
 #include "paceline/base/files.h"
 #include "paceline/comm/world.h"
 #include "paceline/observe/metrics.h"
-#include "paceline/observe/predictions.h"
+#include "paceline/observe/predictor_log.h"
 #include "paceline/observe/run_folder.h"
 #include "paceline/observe/run_lock.h"
 #include "paceline/observe/summary.h"
@@ -53,8 +53,8 @@ void run_one(Recipe recipe, const fs::path& path, const std::atomic<bool>& stop)
 void keep_those_below(const char* key, std::int64_t workers, std::int64_t most, std::vector<std::int64_t>& slow) {
   for (const std::int64_t number : slow)
     if (number >= most)
-      throw ConfigError(
-          fmt::format("timing.{}: no run of this comparison has a worker {}; the {} of the largest count from 0", key, number, most));
+      throw ConfigError(fmt::format("timing.{}: no run of this comparison has a worker {}; the {} of the largest run are numbered from 0",
+                                    key, number, most));
   std::erase_if(slow, [&](std::int64_t number) { return number >= workers; });
 }
 
@@ -157,7 +157,7 @@ class Stage {
     }
     const std::lock_guard lock(mutex_);
     if (!outcome && leave_) return;
-    if (!outcome) throw Error(fmt::format("{} has no summary of its run; is the disk full?", folder.string()));
+    if (!outcome) throw Error(fmt::format("{} has no summary.json of its run; check whether the disk is full", folder.string()));
     outcome->stragglers = stragglers_of(recipes_[i]);
     outcomes_[i] = std::move(outcome);
     told_(++done_, contestants_[i], &*outcomes_[i]);
@@ -227,14 +227,13 @@ std::vector<Contestant> final_runs(const std::vector<Entrant>& all, const std::v
 /// Choices are made on training samples, and final runs see the test set.
 void check_held_out(const Recipe& recipe, bool chooses) {
   if (recipe.data.held_out > 0)
-    throw ConfigError(
-        fmt::format("data.held_out={}: a comparison holds out compare.held_out samples where it has something to choose, and "
-                    "tests on the test set; set that",
-                    recipe.data.held_out));
+    throw ConfigError(fmt::format(
+        "data.held_out={}: a comparison tunes on compare.held_out samples and tests on the test set; set compare.held_out instead",
+        recipe.data.held_out));
   if (!chooses) return;
   const auto all = data::make_dataset(recipe.data, data::Split::train, static_cast<std::uint64_t>(recipe.train.seed))->size();
   if (recipe.compare.held_out >= all)
-    throw ConfigError(fmt::format("compare.held_out={} leaves nothing of the {} training samples of '{}'; use fewer, like {}",
+    throw ConfigError(fmt::format("compare.held_out={} leaves none of the {} training samples of '{}'; use fewer, for example {}",
                                   recipe.compare.held_out, all, recipe.data.name, std::max<std::int64_t>(all / 10, 1)));
 }
 
@@ -262,7 +261,7 @@ Recipe recipe_of(const Recipe& recipe, const Contestant& contestant, const fs::p
   validate(made);
   if (made.servers() && made.ps.executor == "processes")
     throw ConfigError(
-        fmt::format("compare has all workers of '{}' in its own process; use ps.executor=virtual or threads", contestant.algorithm));
+        fmt::format("compare runs all workers of '{}' in its own process; use ps.executor=virtual or threads", contestant.algorithm));
   return made;
 }
 

@@ -62,8 +62,8 @@ Fault first_fault(nn::Model& model, const at::Tensor& inputs, std::int64_t step,
 bool is_in_loss(const nn::Model& model, const Fault& fault) { return fault.part >= std::ssize(model.parts()); }
 
 std::string describe(nn::Model& model, const Fault& fault) {
-  if (fault.part == Fault::kBatch) return "the batch itself holds values that are not numbers";
-  if (is_in_loss(model, fault)) return "the output of every layer is finite, the loss of them is not";
+  if (fault.part == Fault::kBatch) return "the batch itself has non-finite values";
+  if (is_in_loss(model, fault)) return "the output of every layer is finite, but the loss is not";
   const nn::Part part = model.parts()[static_cast<std::size_t>(fault.part)];
   if (fault.parameter < 0) return fmt::format("the output of {} is not finite", part.name);
   const auto index = static_cast<std::size_t>(fault.parameter), parameters = part.parameters.size();

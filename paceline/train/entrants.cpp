@@ -39,11 +39,11 @@ std::string key_in(const std::string& setting) { return setting.substr(0, settin
 GridAxis axis_of(const std::string& setting, const std::string& where) {
   const std::string key = key_in(setting);
   for (const auto& [own, source] : kOwnKeys)
-    if (key == own) throw ConfigError(fmt::format("{}: {} comes from {}; set that", where, key, source));
+    if (key == own) throw ConfigError(fmt::format("{}: {} is set by {}; change that instead", where, key, source));
   GridAxis axis{.key = key, .values = {}};
   if (key.size() < setting.size()) axis.values = items_of(std::string_view(setting).substr(key.size() + 1), '|');
   if (axis.values.empty() && setting.find('|') != std::string::npos)
-    throw ConfigError(fmt::format("{}: '{}' has no values; write key=value|value, like optim.rate=0.05|0.1|0.2", where, setting));
+    throw ConfigError(fmt::format("{}: '{}' has no values; write key=value|value, for example optim.rate=0.05|0.1|0.2", where, setting));
   std::vector<std::string> sorted = axis.values;
   std::ranges::sort(sorted);
   if (const auto twice = std::ranges::adjacent_find(sorted); twice != sorted.end())
@@ -98,7 +98,8 @@ Entrant entrant_of(const Labelled& algorithm, const std::string& grid) {
   for (const std::string& setting : items_of(grid, ' ')) {
     const GridAxis axis = axis_of(setting, "compare.grid");
     if (axis.values.empty())
-      throw ConfigError(fmt::format("compare.grid: '{}' has no values; write key=value|value, like optim.rate=0.05|0.1|0.2", setting));
+      throw ConfigError(
+          fmt::format("compare.grid: '{}' has no values; write key=value|value, for example optim.rate=0.05|0.1|0.2", setting));
     if (std::ranges::find(keys, axis.key) == keys.end()) axes.push_back(axis);
   }
   made.points = points_of(axes);
@@ -110,39 +111,42 @@ Entrant entrant_of(const Labelled& algorithm, const std::string& grid) {
 void CompareConfig::describe(Section& section) {
   section.field("algorithms", algorithms,
                 "strategies, or labels with settings, separated by semicolons: \"sgd; asgd; mine: strategy.name=asgd optim.rate=0.05\"; "
-                "one of several values, as in optim.rate=0.05|0.1, is chosen on held-out data");
-  section.field("workers", workers, "numbers of workers; data.batch is that of one").at_least(1);
-  section.field("seeds", seeds, "of the runs").at_least(0);
-  section.field("clocks", clocks, "labels with settings, as for algorithms: everything is compared by each; empty: by [timing] as it is");
+                "where a setting has several values, as in optim.rate=0.05|0.1, the best is chosen on held-out data");
+  section.field("workers", workers, "numbers of workers; data.batch is per worker").at_least(1);
+  section.field("seeds", seeds, "seeds of the runs").at_least(0);
+  section.field(
+      "clocks", clocks,
+      "labels with settings of [timing], written as in algorithms: everything is compared under each of them; empty: under [timing] alone");
   section.field("grid", grid,
                 "settings with several values, from which each algorithm chooses on held-out data: \"optim.rate=0.05|0.1|0.2\"");
   section
       .field("widen", widen,
-             "how many values at most are added to an axis of a grid while the best lies at its edge, by the axis's own ratio; 0: none")
+             "values that may be added to an axis of a grid, by the axis's own ratio, while the best one is at its edge; 0: none")
       .at_least(0)
       .at_most(64);
-  section.field("held_out", held_out, "training samples that choices are made on; the test set is not looked at").at_least(1);
-  section.field("tuning_seeds", tuning_seeds, "of the runs that choices are made by").at_least(0);
-  section.field("references", references,
-                "labels that the others are compared with, seed by seed, separated by semicolons; empty: the first with several workers");
-  section.field("accuracies", accuracies, "in %: how long each run took to them").above(0).at_most(100);
+  section.field("held_out", held_out, "training samples held out for tuning; the test set is not used").at_least(1);
+  section.field("tuning_seeds", tuning_seeds, "seeds of the tuning runs").at_least(0);
+  section.field(
+      "references", references,
+      "labels that the others are compared with, seed by seed, separated by semicolons; empty: the first algorithm with several workers");
+  section.field("accuracies", accuracies, "accuracies in %: the report says how long each run took to reach them").above(0).at_most(100);
 }
 
 std::vector<Entrant> entrants(const CompareConfig& config) {
   const std::vector<Labelled> algorithms = labelled("algorithms", config.algorithms);
-  if (algorithms.empty()) throw ConfigError("compare.algorithms is empty; name strategies, like \"sgd; ssgd; asgd\"");
-  if (config.seeds.empty()) throw ConfigError("compare.seeds is empty; name at least one, like [1]");
-  if (config.workers.empty()) throw ConfigError("compare.workers is empty; name at least one number, like [4]");
+  if (algorithms.empty()) throw ConfigError("compare.algorithms is empty; name strategies, for example \"sgd; ssgd; asgd\"");
+  if (config.seeds.empty()) throw ConfigError("compare.seeds is empty; name at least one, for example [1]");
+  if (config.workers.empty()) throw ConfigError("compare.workers is empty; name at least one number, for example [4]");
   refuse_twice("workers", config.workers), refuse_twice("seeds", config.seeds), refuse_twice("tuning_seeds", config.tuning_seeds);
   for (const std::string& reference : items_of(config.references, ';'))
     if (std::ranges::find(algorithms, reference, &Labelled::label) == algorithms.end())
-      throw ConfigError(fmt::format("compare.references: '{}' is none of compare.algorithms; name a label of these", reference));
+      throw ConfigError(fmt::format("compare.references: '{}' is not in compare.algorithms; name one of its labels", reference));
   std::vector<Labelled> clocks = labelled("clocks", config.clocks);
   for (const Labelled& clock : clocks)
     for (const std::string& setting : clock.settings)
       if (!setting.starts_with("timing."))
         throw ConfigError(
-            fmt::format("compare.clocks, '{}': '{}' is no setting of [timing]; write timing.key=value", clock.label, setting));
+            fmt::format("compare.clocks, '{}': '{}' is not a setting of [timing]; write timing.key=value", clock.label, setting));
   if (clocks.empty()) clocks.emplace_back();
   std::vector<Entrant> all;
   for (const Labelled& clock : clocks)
@@ -150,7 +154,7 @@ std::vector<Entrant> entrants(const CompareConfig& config) {
       Entrant entrant = entrant_of(algorithm, config.grid);
       entrant.contestant.clock = clock.label, entrant.contestant.clock_settings = clock.settings;
       if (entrant.chooses() && config.tuning_seeds.empty())
-        throw ConfigError("compare.tuning_seeds is empty, and there is a grid to choose from; name at least one, like [101]");
+        throw ConfigError("compare.tuning_seeds is empty, but there is a grid to choose from; name at least one, for example [101]");
       for (const std::int64_t workers : entrant.contestant.alone() ? std::vector<std::int64_t>{1} : config.workers) {
         entrant.contestant.workers = workers;
         all.push_back(entrant);

@@ -85,7 +85,7 @@ std::unique_ptr<Feed> make_feed(const data::Dataset& dataset, const data::Loader
   const bool on_device = config.residency == "device";
   const bool too_deep = dataset.pixels() && dataset.info().input[0] > data::kMostChannels;
   if (too_deep && on_device)
-    throw ConfigError(fmt::format("data.residency=device augments up to {} channels, '{}' has {}; use data.residency=host",
+    throw ConfigError(fmt::format("data.residency=device augments images of up to {} channels, but '{}' has {}; use data.residency=host",
                                   data::kMostChannels, config.name, dataset.info().input[0]));
   auto resident = too_deep ? nullptr : make_resident_feed(dataset, options, config.residency, module);
   if (resident) return resident;

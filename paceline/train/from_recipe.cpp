@@ -31,25 +31,22 @@ std::shared_ptr<nn::Model> make_users_model(const Recipe& recipe, const Workload
   comm::Communicator& comm = mesh.data();
   if (mesh.tensor().size() > 1)
     throw ConfigError(
-        fmt::format("parallel.tensor={} splits the layers of networks that Paceline builds, and this program has its own module; use "
+        fmt::format("parallel.tensor={} splits the layers of Paceline's own networks, but this program has its own module; use "
                     "parallel.tensor=1, with parallel.data={} or parallel.zero",
                     mesh.tensor().size(), mesh.sizes().data * mesh.tensor().size()));
   if (recipe.parallel.hybrid != "none")
-    throw ConfigError(fmt::format(
-        "parallel.hybrid={} names layers of networks that Paceline builds, and this program has a module of its own; leave it out",
-        recipe.parallel.hybrid));
+    throw ConfigError(
+        fmt::format("parallel.hybrid={} names layers of Paceline's own networks, but this program has its own module; leave it out",
+                    recipe.parallel.hybrid));
   if (recipe.train.precision == "bf16")
-    throw ConfigError(
-        "train.precision=bf16 is for the networks that Paceline builds, and this program has a module of its own; leave it out");
+    throw ConfigError("train.precision=bf16 is for Paceline's own networks, but this program has its own module; leave it out");
   if (recipe.train.storage != "fp32")
-    throw ConfigError(
-        fmt::format("train.storage={} is for the networks that Paceline builds, and this program has a module of its own; leave "
-                    "it out",
-                    recipe.train.storage));
+    throw ConfigError(fmt::format("train.storage={} is for Paceline's own networks, but this program has its own module; leave it out",
+                                  recipe.train.storage));
   std::shared_ptr<nn::Model> model;
   const auto make = [&] {
     model = workload.model({.device = device, .allocate = data_parallel::allocate_from(comm)});
-    if (!model) throw ConfigError("the workload's function returned no model; return one");
+    if (!model) throw ConfigError("the workload's function for the model returned null; return a model");
   };
   const auto meet = [](comm::Communicator& axis) {
     if (axis.size() > 1) axis.run(comm::barrier({.deadline = comm::kUntilTheEnd}));
@@ -66,8 +63,8 @@ void keep_stage(nn::Model& model, const std::vector<nn::Units>& held) {
   auto* const module = dynamic_cast<nn::ModuleModel*>(&model);
   if (!module)
     throw ConfigError(
-        "parallel.pipeline cuts the networks that Paceline builds and modules (nn::ModuleModel), and this program has a model of another "
-        "kind; use parallel.pipeline=1");
+        "parallel.pipeline can cut Paceline's own networks and modules (nn::ModuleModel), but this program has another kind of model; use "
+        "parallel.pipeline=1");
   module->keep(held);
 }
 
@@ -99,10 +96,10 @@ bool can_record(const Recipe& recipe, const comm::Mesh& mesh) {
 
 Datasets make_datasets(const Recipe& recipe, const Workload& workload) {
   if (!workload.training != !workload.test)
-    throw ConfigError(fmt::format("the workload has a {} dataset and no {} one; give both", workload.training ? "training" : "test",
+    throw ConfigError(fmt::format("the workload has a {} dataset but no {} one; give both", workload.training ? "training" : "test",
                                   workload.training ? "test" : "training"));
   if (workload.training && recipe.data.held_out > 0)
-    throw ConfigError(fmt::format("data.held_out={} divides datasets that Paceline reads, and this program has its own; leave it out",
+    throw ConfigError(fmt::format("data.held_out={} divides datasets that Paceline reads, but this program has its own; leave it out",
                                   recipe.data.held_out));
   if (workload.training) return {workload.training, workload.test};
   const auto seed = static_cast<std::uint64_t>(recipe.train.seed);
@@ -143,7 +140,8 @@ StagedModel make_model(const Recipe& recipe, const Workload& workload, const dat
     if (mesh.tensor().size() > 1) options.tensor = &mesh.tensor();
     if (recipe.parallel.sequence && !options.tensor)
       throw ConfigError(
-          "parallel.sequence=true splits positions among the workers of the tensor axis; set parallel.tensor, or leave it out");
+          "parallel.sequence=true splits positions among the workers of the tensor axis, and there is only one; set parallel.tensor, or "
+          "leave it out");
     options.sequence = recipe.parallel.sequence;
     const graph::Graph graph = graph_for(recipe.model, info);
     stages = cut_network(recipe, graph, options, info, mesh, clock);
@@ -170,10 +168,8 @@ void require_own_program(const Checkpoint& checkpoint, const std::string& source
   const auto is_it = [&](const auto& row) { return row.key == checkpoint.network; };
   const bool built_in = std::ranges::any_of(graph::networks(), is_it);
   if (workload.model || workload.name == checkpoint.network || built_in || checkpoint.network.empty()) return;
-  throw ConfigError(
-      fmt::format("{} belongs to '{}', a model of another program and not one of Paceline's networks; resume it with that program: "
-                  "PROGRAM --resume {}",
-                  source, checkpoint.network, source));
+  throw ConfigError(fmt::format("{} belongs to '{}', a model of another program; resume it with that program: PROGRAM --resume {}", source,
+                                checkpoint.network, source));
 }
 
 std::shared_ptr<nn::Model> share_out(const Recipe& recipe, std::shared_ptr<nn::Model> model, const comm::Mesh& mesh, const Clock& clock) {
@@ -199,7 +195,7 @@ step::Context context_of(const Recipe& recipe, const Workload& workload, nn::Mod
                          const comm::Mesh& mesh, observe::Bus& bus, const Clock& clock, int threads) {
   if (workload.loss && recipe.train.label_smoothing > 0)
     throw ConfigError(
-        fmt::format("train.label_smoothing={} is for softmax with cross entropy, and this program has a loss of its own; leave it out",
+        fmt::format("train.label_smoothing={} is for the built-in softmax cross entropy, but this program has its own loss; leave it out",
                     recipe.train.label_smoothing));
   return {.model = model,
           .optim = recipe.optim,

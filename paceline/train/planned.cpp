@@ -177,8 +177,8 @@ Recipe with_choice(const Recipe& recipe, const perf::Choice& choice) {
 void require_plannable(const Recipe& recipe, const Workload& workload) {
   if (recipe.strategy.name == strategies::kPlan && workload.model)
     throw ConfigError(
-        "strategy.name=plan chooses by the layers of networks that Paceline builds, and this program has a module of its own; use "
-        "strategy.name=auto, and parallel.data, parallel.pipeline and parallel.zero as you want them");
+        "strategy.name=plan needs the layers of one of Paceline's own networks, but this program has its own module; use "
+        "strategy.name=auto and choose parallel.data, parallel.pipeline and parallel.zero yourself");
 }
 
 perf::Plan plan_for(const Recipe& recipe, const data::Info& info, const RunHosts& hosts) {
@@ -195,7 +195,7 @@ perf::Plan plan_for(const Recipe& recipe, const data::Info& info, const RunHosts
     } catch (const ConfigError& error) {  // the recipe has something that this plan cannot do
       if (refused.empty()) refused = error.what();
     }
-  throw ConfigError(fmt::format("strategy.name=plan: no plan goes with this recipe; the first was refused: {}", refused));
+  throw ConfigError(fmt::format("strategy.name=plan: this recipe allows no plan; the first one was refused: {}", refused));
 }
 
 }  // namespace paceline::train

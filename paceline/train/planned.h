@@ -7,7 +7,7 @@
 
 #include "paceline/perf/plan.h"
 #include "paceline/perf/profile.h"
-#include "paceline/train/prediction.h"
+#include "paceline/train/predicted_time.h"
 #include "paceline/train/recipe.h"
 #include "paceline/train/step_correction.h"
 #include "paceline/train/workload.h"

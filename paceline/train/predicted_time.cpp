@@ -1,4 +1,4 @@
-#include "paceline/train/prediction.h"
+#include "paceline/train/predicted_time.h"
 
 #include <algorithm>
 #include <cmath>
@@ -64,7 +64,7 @@ std::optional<perf::Profile> profile_for(const Recipe& recipe, const graph::Grap
     return profile;
   } catch (const ConfigError& problem) {
     if (!recipe.train.profile.empty()) throw;
-    log::info("{}; the cluster's speed is taken instead", problem.what());
+    log::info("{}; using the cluster's speed instead", problem.what());
     return std::nullopt;
   }
 }
@@ -145,7 +145,7 @@ std::optional<observe::Prediction> predict(const Recipe& recipe, const graph::Gr
   prediction.cluster = source, prediction.profile = machine.profile ? profile_source(recipe) : "";
   if (factor != 1) prediction.notes.push_back(fmt::format("times {:.2f}, by steps of such runs in {}", factor, perf::steps_file(source)));
   if (const std::string& kind = machine.cluster.device.kind; !kind.empty() && kind != kind_of(recipe))
-    prediction.notes.push_back(fmt::format("cluster {} describes a {}, and the run is on a {}", source, kind, kind_of(recipe)));
+    prediction.notes.push_back(fmt::format("cluster {} describes a {}, but the run is on a {}", source, kind, kind_of(recipe)));
   prediction.memory_bytes = peak_of(recipe, graph, hosts.place, stages);
   return prediction;
 }

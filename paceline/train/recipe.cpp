@@ -52,70 +52,81 @@ std::string grown_in(const Recipe& recipe, std::int64_t batch) {
 
 void TrainConfig::describe(Section& section) {
   section.field("epochs", epochs, "passes over the training data").at_least(1).at_most(1e9);
-  section.field("steps", steps, "stop after so many steps; 0: as many as the epochs have").at_least(0);
-  section.field("seed", seed, "names every random stream of the run").at_least(0);
-  section.field("device", device, "auto, cpu, cuda or cuda:N");
-  section.field("precision", precision, "of the products; updates stay in fp32").one_of({"fp32", "tf32", "bf16"});
+  section.field("steps", steps, "stop after this many steps; 0: after all epochs").at_least(0);
+  section.field("seed", seed, "seed of all random streams of the run").at_least(0);
+  section.field("device", device, "device to train on: auto, cpu, cuda or cuda:N");
+  section.field("precision", precision, "precision of matrix products and convolutions; updates are always in fp32")
+      .one_of({"fp32", "tf32", "bf16"});
   section
       .field("storage", storage,
-             "of parameters and gradients, which travel in it too; fp16 and bf16 have master copies in fp32, and fp16 scales the loss")
+             "dtype in which parameters and gradients are stored and sent; fp16 and bf16 keep fp32 master copies, and fp16 scales the loss")
       .one_of({"fp32", "bf16", "fp16"});
   section
       .field("recompute", recompute,
-             "activations that the backward pass computes again, to save memory. units: all but what goes into each unit (a block, a "
-             "layer of a transformer); all: all but what goes into about √n segments of the n units; the same bits either way")
+             "activations that the backward pass recomputes to save memory. units: keep only the input of each unit (a block, a "
+             "transformer layer); all: keep only the inputs of about √n segments of the n units. The bits of the result are the same")
       .one_of({"none", "units", "all"});
   section
       .field("memory_gb", memory_gb,
-             "most that a rank may hold, in GB (10⁹ bytes): a run that needs more by the formulas of `paceline memory` is refused; 0: what "
-             "the machine has")
+             "memory limit per rank in GB (10⁹ bytes): a run that needs more, by the formulas of `paceline memory`, is refused; 0: the "
+             "memory of the machine")
       .at_least(0);
-  section
-      .field("threads", threads,
-             "of the CPU, for each worker; 0: OMP_NUM_THREADS, else all cores that may be used, shared among the workers")
+  section.field("threads", threads, "CPU threads per worker; 0: OMP_NUM_THREADS, else all usable cores, divided among the workers")
       .at_least(0);
-  section.field("micro_batches", micro_batches, "compute a batch in so many parts and add their gradients, to save memory").at_least(1);
-  section.field("label_smoothing", label_smoothing, "share of the target that is spread over all classes").at_least(0).at_most(1);
-  section.field("evaluate_every", evaluate_every, "epochs between evaluations on the test data, 1 or more; 0: at the end only").at_least(0);
-  section.field("checkpoint_every", checkpoint_every, "steps between checkpoints, beside those of epochs; 0: see checkpoint_share")
-      .at_least(0);
-  section
-      .field(
-          "checkpoint_share", checkpoint_share,
-          "without checkpoint_every: most of the run's time that checkpoints may take. One is left out at the end of an epoch, or made in "
-          "its middle, as their measured cost says; 1: one at the end of every epoch; 0: only at the end of the run")
+  section.field("micro_batches", micro_batches, "compute a batch in this many parts and add their gradients, to save memory").at_least(1);
+  section.field("label_smoothing", label_smoothing, "share of the target's probability that is spread over all classes")
       .at_least(0)
       .at_most(1);
-  section.field("checkpoints", checkpoints, "write checkpoints; without any a run cannot be resumed");
-  section.field("keep", keep, "how many checkpoints to keep").at_least(1);
-  section.field("runs", runs, "folder that holds the runs");
-  section.field("name", name, "of the run's folder; empty: made from network, dataset and time");
-  section.field("trace", trace, "write a trace that opens in Perfetto");
-  section.field("cluster", cluster, "by which a step's time is predicted; empty: cluster.toml here, else rules of thumb");
-  section.field("profile", profile, "layers' times for that; empty: NETWORK.profile.json here, else the cluster's speed");
+  section.field("evaluate_every", evaluate_every, "epochs between evaluations on the test data, at least 1; 0: only at the end")
+      .at_least(0);
+  section
+      .field("checkpoint_every", checkpoint_every, "steps between checkpoints, besides those at the end of epochs; 0: see checkpoint_share")
+      .at_least(0);
+  section
+      .field("checkpoint_share", checkpoint_share,
+             "without checkpoint_every: share of the run's time that checkpoints may take at most. By their measured cost, epochs end "
+             "without one or have several; 1: one at the end of every epoch; 0: only at the end of the run")
+      .at_least(0)
+      .at_most(1);
+  section.field("checkpoints", checkpoints, "write checkpoints; without them, a run cannot be resumed");
+  section.field("keep", keep, "number of checkpoints to keep").at_least(1);
+  section.field("runs", runs, "folder that contains the run folders");
+  section.field("name", name, "name of the run folder; empty: made from network, dataset and time");
+  section.field("trace", trace, "write a trace for Perfetto");
+  section.field(
+      "cluster", cluster,
+      "cluster by which the step time is predicted: a key or a file; empty: cluster.toml in the current folder, else rules of thumb");
+  section.field(
+      "profile", profile,
+      "profile with the layers' times, for that prediction; empty: NETWORK.profile.json in the current folder, else the cluster's speed");
   section.field("record_steps", record_steps, "CUDA: record the step in a CUDA graph");
   section.field("repeatable", repeatable,
-                "the same bits in every run: nothing that changes them is chosen by measurement, neither CUDA's algorithms nor those of "
-                "comm.algorithm=auto");
+                "give the same bits in every run: nothing that changes bits is chosen by measurement, neither CUDA's algorithms nor those "
+                "of comm.algorithm=auto");
 }
 
 void ParallelConfig::describe(Section& section) {
-  section.field("workers", workers, "how many train together; 0: one for each process that was started, or as many as the sizes below make")
+  section.field("workers", workers, "number of workers; 0: one per started process, or the product of the sizes below").at_least(0);
+  section.field("data", data, "size of the data axis: workers that share each batch; 0: all that the other axes leave").at_least(0);
+  section
+      .field("pipeline", pipeline,
+             "size of the pipeline axis: workers that share the units of the network; 0: all that the other axes leave")
       .at_least(0);
-  section.field("data", data, "workers that share each batch; 0: the rest").at_least(0);
-  section.field("pipeline", pipeline, "workers that share the units of the network; 0: the rest").at_least(0);
-  section.field("tensor", tensor, "workers that share each layer; 0: the rest").at_least(0);
-  section.field("sequence", sequence, "with tensor > 1, for transformers: between the layers that they share, workers share positions");
-  section.field("hybrid", hybrid,
-                "fully connected layers that data-parallel workers share, so that activations travel and not gradients: none; auto, those "
-                "where that is fewer bytes; or names, as in \"classifier.1,classifier.4\", with * at the end of one for anything");
-  section.field("zero", zero, "ZeRO's stage: what data-parallel workers do not keep twice").at_least(0).at_most(3);
-  section.field("offload", offload, "CUDA: the optimizer's state and fp32 master copies lie in host memory, and the host updates");
+  section.field("tensor", tensor, "size of the tensor axis: workers that share each layer; 0: all that the other axes leave").at_least(0);
+  section.field("sequence", sequence,
+                "with tensor > 1, for transformers: split activations by position between the tensor-parallel layers");
+  section.field(
+      "hybrid", hybrid,
+      "fully connected layers that data-parallel workers share, so that they exchange activations instead of gradients: none; auto: those "
+      "where this sends fewer bytes; or names, for example \"classifier.1,classifier.4\", where a final * matches anything");
+  section.field("zero", zero, "ZeRO stage: what is divided among data-parallel workers instead of copied").at_least(0).at_most(3);
+  section.field("offload", offload, "CUDA: keep the optimizer's state and the fp32 master copies in host memory, and update there");
   std::vector<std::string_view> schedules;
   for (const auto& entry : schedule::pipelines()) schedules.push_back(entry.key);
-  section.field("schedule", schedule, "of a pipeline's micro-batches, which train.micro_batches counts").one_of(schedules);
-  section.field("chunks", chunks, "parts of the network on each worker of an interleaved pipeline; 0: 2 there, otherwise 1").at_least(0);
-  section.field("costs", costs, "of units, by which a pipeline is cut into stages: counted from the network, or measured by worker 0")
+  section.field("schedule", schedule, "pipeline schedule: the order of the micro-batches, of which there are train.micro_batches")
+      .one_of(schedules);
+  section.field("chunks", chunks, "parts of the network per worker, for an interleaved pipeline; 0: 2 there, otherwise 1").at_least(0);
+  section.field("costs", costs, "costs of units by which a pipeline is cut into stages: counted from the network, or measured by worker 0")
       .one_of({"counted", "measured"});
 }
 
@@ -137,8 +148,8 @@ void CommSection::describe(Section& section) {
   comm::CommConfig::describe(section);
   std::vector<std::string_view> keys = {"none"};
   for (const auto& entry : compress::compressors()) keys.push_back(entry.key);
-  section.field("compression", compression, "of gradients on their way; its settings are in [compress]").one_of(keys);
-  section.field("gradient_dtype", gradient_dtype, "in which gradients travel; bf16 is added in fp32").one_of({"fp32", "bf16"});
+  section.field("compression", compression, "compressor of the gradients that are sent; its settings are in [compress]").one_of(keys);
+  section.field("gradient_dtype", gradient_dtype, "dtype in which gradients are sent; bf16 is added in fp32").one_of({"fp32", "bf16"});
 }
 
 Recipe Recipe::demonstration() {
@@ -158,14 +169,14 @@ Config Recipe::config() {
   config.bind("model", "the network", model);
   config.bind("data", "the dataset and how it is fed", data);
   config.bind("optim", "the optimizer", optim);
-  config.bind("schedule", "the learning rate and the batch over the run", schedule);
+  config.bind("schedule", "the learning rate and the batch size over the run", schedule);
   config.bind("train", "the run", train);
   config.bind("strategy", "how workers train together", strategy);
-  config.bind("parallel", "how many workers", parallel);
-  config.bind("comm", "how workers talk", comm);
+  config.bind("parallel", "the number of workers, and how they divide the model and the data", parallel);
+  config.bind("comm", "communication between workers", comm);
   config.bind("compress", "settings of comm.compression", compress);
-  config.bind("ps", "the parameter server of strategies that have one", ps);
-  config.bind("timing", "how long workers take under ps.executor=virtual, and stragglers under all", timing);
+  config.bind("ps", "the parameter server, for strategies that have one", ps);
+  config.bind("timing", "durations of workers with ps.executor=virtual, and stragglers with any executor", timing);
   config.bind("compare", "what `paceline compare` compares", compare);
   return config;
 }
@@ -183,7 +194,7 @@ namespace {
 void require_together(const Recipe& recipe, const std::string& what) {
   if (strategies::makes_steps_together(recipe.strategy.name)) return;
   throw ConfigError(
-      fmt::format("{} needs workers that make every step together, and those of strategy '{}' do not; use strategy.name=allreduce", what,
+      fmt::format("{} needs workers that make every step together, but those of strategy '{}' do not; use strategy.name=allreduce", what,
                   recipe.strategy.name));
 }
 
@@ -192,14 +203,13 @@ void validate_hybrid(const Recipe& recipe) {
   require_together(recipe, fmt::format("parallel.hybrid={}", parallel.hybrid));
   if (recipe.comm.compression != "none")
     throw ConfigError(
-        fmt::format("parallel.hybrid={} and comm.compression={}: compressors take the gradients of all layers; leave one of "
-                    "them out",
+        fmt::format("parallel.hybrid={} with comm.compression={}: compressors need the gradients of all layers; leave one of them out",
                     parallel.hybrid, recipe.comm.compression));
   for (const auto& [axis, size] : {std::pair{"tensor", parallel.tensor}, {"pipeline", parallel.pipeline}})
     if (size != 1)
       throw ConfigError(
-          fmt::format("parallel.hybrid={} shares layers among data-parallel workers that have the rest of the network each, and "
-                      "parallel.{}={} divides that; use parallel.{}=1",
+          fmt::format("parallel.hybrid={} needs data-parallel workers that each hold the rest of the network, but parallel.{}={} divides "
+                      "it; use parallel.{}=1",
                       parallel.hybrid, axis, size, axis));
 }
 
@@ -220,13 +230,12 @@ void validate_mesh(const Recipe& recipe) {
   if (splits && parallel.tensor != 1) require_together(recipe, fmt::format("parallel.tensor={}", parallel.tensor));
   if (parallel.zero > 0) require_together(recipe, fmt::format("parallel.zero={}", parallel.zero));
   if (const std::int64_t share = recipe.data.batch / sharing; parallel.pipeline > 1 && recipe.train.micro_batches > share)
-    throw ConfigError(
-        fmt::format("train.micro_batches={} is more than the {} samples that each of {} pipelines has of data.batch={}; use "
-                    "train.micro_batches={}",
-                    recipe.train.micro_batches, share, sharing, recipe.data.batch, std::max<std::int64_t>(share, 1)));
+    throw ConfigError(fmt::format(
+        "train.micro_batches={} is more than the {} samples that each of {} pipelines gets of data.batch={}; use train.micro_batches={}",
+        recipe.train.micro_batches, share, sharing, recipe.data.batch, std::max<std::int64_t>(share, 1)));
   if (parallel.hybrid != "none") validate_hybrid(recipe);
   if (splits && recipe.strategy.batch_norm == "sync")
-    throw ConfigError("strategy.batch_norm=sync joins data-parallel workers alone so far; use parallel.pipeline=1 and parallel.tensor=1");
+    throw ConfigError("strategy.batch_norm=sync supports only data-parallel workers; use parallel.pipeline=1 and parallel.tensor=1");
 }
 
 void validate_gradients(const Recipe& recipe) {
@@ -238,8 +247,8 @@ void validate_gradients(const Recipe& recipe) {
                                   recipe.comm.compression));
   if (recipe.train.storage == "fp16")
     throw ConfigError(
-        "comm.gradient_dtype=bf16 would cut the gradients of train.storage=fp16 from 11 bits to 8, and they travel in 16 already; use "
-        "comm.gradient_dtype=fp32, or train.storage=bf16");
+        "comm.gradient_dtype=bf16 would cut the gradients of train.storage=fp16 from 11 significant bits to 8, and they are sent in 16 "
+        "bits anyway; use comm.gradient_dtype=fp32, or train.storage=bf16");
 }
 
 }  // namespace
@@ -249,16 +258,16 @@ void validate(const Recipe& recipe) {
   copy.config().check();  // a program fills the structs itself
   check_threads("train.threads", recipe.train.threads);
   if (const double every = recipe.train.evaluate_every; every > 0 && every < 1)
-    throw ConfigError(
-        fmt::format("train.evaluate_every={} is less than an epoch, and evaluations come at the end of one; use 1 or more, or 0", every));
+    throw ConfigError(fmt::format(
+        "train.evaluate_every={} is less than an epoch, but evaluations are made at the end of epochs; use at least 1, or 0", every));
   if (recipe.ps.replica && !recipe.train.checkpoints)
-    throw ConfigError("ps.replica=true keeps what follows a checkpoint, and train.checkpoints=false makes none; leave one of them out");
+    throw ConfigError("ps.replica=true keeps what follows a checkpoint, but train.checkpoints=false writes none; leave one of them out");
   validate_mesh(recipe);
   validate_gradients(recipe);
   if (recipe.train.storage != "fp32") {
     require_together(recipe, fmt::format("train.storage={}", recipe.train.storage));
     if (recipe.comm.compression != "none")
-      throw ConfigError(fmt::format("train.storage={} and comm.compression={}: compressors take gradients in fp32; leave one of them out",
+      throw ConfigError(fmt::format("train.storage={} with comm.compression={}: compressors need fp32 gradients; leave one of them out",
                                     recipe.train.storage, recipe.comm.compression));
   }
   if (recipe.train.micro_batches > recipe.data.batch)
@@ -268,14 +277,14 @@ void validate(const Recipe& recipe) {
   if (recipe.strategy.batch_norm == "sync" && recipe.parallel.workers > 1 && recipe.data.uneven != "pad" &&
       (recipe.data.uneven == "weight" || !recipe.data.drop_last))
     throw ConfigError(
-        "strategy.batch_norm=sync needs equally many samples on every worker; use data.uneven=pad, or data.drop_last=true with "
+        "strategy.batch_norm=sync needs the same number of samples on every worker; use data.uneven=pad, or data.drop_last=true with "
         "data.uneven=refuse");
   if (const auto servers = recipe.servers()) {
     if (recipe.data.uneven == "weight")
-      throw ConfigError(fmt::format("strategy '{}' has minibatches of equal size; use data.uneven=refuse or pad", recipe.strategy.name));
+      throw ConfigError(fmt::format("strategy '{}' needs minibatches of equal size; use data.uneven=refuse or pad", recipe.strategy.name));
     if (recipe.strategy.batch_norm == "sync")
-      throw ConfigError(
-          fmt::format("workers of strategy '{}' do not meet in the middle of a step; use strategy.batch_norm=local", recipe.strategy.name));
+      throw ConfigError(fmt::format("workers of strategy '{}' do not communicate in the middle of a step; use strategy.batch_norm=local",
+                                    recipe.strategy.name));
     servers->validate(recipe.optim, recipe.comm.compression);
   }
   optim::validate(recipe.optim);
@@ -318,7 +327,7 @@ graph::Graph graph_for(const graph::ModelConfig& model, const data::Info& info) 
   graph::Graph graph = graph::make_graph(fitted);
   if (info.tokens && std::ranges::none_of(graph.layers(), [](const graph::Layer& layer) { return layer.kind == graph::Kind::embedding; }))
     throw ConfigError(
-        fmt::format("network '{}' takes numbers, and dataset '{}' gives tokens; use model.network=gpt, or choose another dataset",
+        fmt::format("network '{}' takes numbers, but dataset '{}' gives tokens; use model.network=gpt, or choose another dataset",
                     fitted.network, info.key));
   if (graph.input() != info.input)
     throw ConfigError(fmt::format("network '{}' takes {}, but dataset '{}' gives {}; leave model.input out", fitted.network,

@@ -59,15 +59,17 @@ Recipe recipe_for(const Recipe& given, const ps::Cluster& cluster) {
   Recipe recipe = given;
   if (cluster.role == ps::Cluster::Role::none) return recipe;
   if (!recipe.servers())
-    throw ConfigError(fmt::format("strategy '{}' has no parameter server; use one like strategy.name=asgd", recipe.strategy.name));
+    throw ConfigError(
+        fmt::format("strategy '{}' has no parameter server; use one that has, for example strategy.name=asgd", recipe.strategy.name));
   if (recipe.ps.executor != "auto" && recipe.ps.executor != "processes")
-    throw ConfigError(fmt::format(
-        "ps.executor={} has all workers in one process, and these are several; leave ps.executor out, or start it without a launcher",
-        recipe.ps.executor));
+    throw ConfigError(
+        fmt::format("ps.executor={} runs all workers in one process, but a launcher started several; leave ps.executor out, or start the "
+                    "program without a launcher",
+                    recipe.ps.executor));
   if (recipe.train.device != "auto" && recipe.train.device != "cpu")
     throw ConfigError(
-        fmt::format("train.device={}: servers and workers of several processes keep parameters in host memory, and compute there; leave "
-                    "train.device out, or start it without a launcher",
+        fmt::format("train.device={}: servers and workers of several processes keep parameters in host memory and compute there; leave "
+                    "train.device out, or start the program without a launcher",
                     recipe.train.device));
   recipe.train.device = "cpu";
   recipe.ps.executor = "processes";

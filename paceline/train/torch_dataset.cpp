@@ -68,7 +68,7 @@ class TorchDataset final : public data::Dataset {
 
   void require_same(at::IntArrayRef shape, const std::vector<std::int64_t>& expected, const char* what, std::int64_t index) const {
     if (shape == at::IntArrayRef(expected)) return;
-    throw ConfigError(fmt::format("sample {} of dataset '{}' has {} of shape {}, and the first one {}; give all the same shape", index,
+    throw ConfigError(fmt::format("sample {} of dataset '{}' has {} of shape {}, but the first one has {}; give all the same shape", index,
                                   info_.key, what, graph::to_string(shape.vec()), graph::to_string(expected)));
   }
 

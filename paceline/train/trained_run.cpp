@@ -27,10 +27,9 @@ void make_alone(Recipe& recipe) {
 void require_built_in(const Checkpoint& checkpoint, const std::filesystem::path& file) {
   const auto is_it = [&](const auto& row) { return row.key == checkpoint.network; };
   if (std::ranges::any_of(graph::networks(), is_it)) return;
-  throw ConfigError(
-      fmt::format("{} belongs to '{}', a model of another program and not one of Paceline's networks; use that program, or "
-                  "export the weights with paceline checkpoint convert",
-                  file.string(), checkpoint.network));
+  throw ConfigError(fmt::format(
+      "{} belongs to '{}', a model of another program; use that program, or export the weights with paceline checkpoint convert",
+      file.string(), checkpoint.network));
 }
 
 }  // namespace
@@ -65,8 +64,8 @@ void TrainedRun::check_data(const Checkpoint& checkpoint) const {
   const std::uint32_t vocabulary = crc32c(std::as_bytes(std::span(datasets_.training->vocabulary())));
   if (const std::uint32_t was = checkpoint.position.vocabulary; was != 0 && vocabulary != 0 && was != vocabulary)
     throw ConfigError(
-        fmt::format("{} was trained on a text of other characters than data.root={} has, so its tokens would mean something "
-                    "else; use a text with the same characters",
+        fmt::format("{} was trained on a text with other characters than data.root={} has, so its tokens would mean something else; use a "
+                    "text with the same characters",
                     file_.string(), recipe_.data.root));
 }
 

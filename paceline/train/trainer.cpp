@@ -38,7 +38,8 @@ void warn_of_idle_settings(const Recipe& recipe) {
 std::unique_ptr<comm::Communicator> alone(const Recipe& recipe) {
   if (recipe.parallel.workers > recipe.workers_per_trainer())
     throw ConfigError(
-        fmt::format("parallel.workers={} of a Trainer that knows of no others; use train::Workers, or give each its communicator",
+        fmt::format("parallel.workers={}, but this Trainer has no communicator to other workers; use train::Workers, or give each Trainer "
+                    "its communicator",
                     recipe.parallel.workers));
   return std::move(comm::local_group(1).front());
 }
@@ -57,7 +58,7 @@ const Datasets* checked(const Recipe& recipe, const Datasets* datasets) {
                                   datasets->training->size(), recipe.data.name));
   if (const auto& shape = datasets->training->info().input;
       recipe.data.augment && shape.size() == 3 && recipe.data.cutout > std::max(shape[1], shape[2]))
-    throw ConfigError(fmt::format("data.cutout={} is more than a picture of {}x{}, of which it would blank most; use less",
+    throw ConfigError(fmt::format("data.cutout={} is larger than an image of {}x{}, and would blank most of it; use less",
                                   recipe.data.cutout, shape[2], shape[1]));
   return datasets;
 }
@@ -137,7 +138,7 @@ observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
   folder_ = folder;
   if (leads())
     if (const auto aside = set_aside_behind(position_.step, checkpoints()))
-      log::warning("{} goes on from step {}; what it had behind that is in {}", folder_.string(), position_.step, aside->string());
+      log::warning("{} continues from step {}; its later checkpoints were moved to {}", folder_.string(), position_.step, aside->string());
   configure_libtorch(recipe_, threads());  // again: the trainer may have been made in another thread
   tensor::synchronize(module_->device());  // what was set up was enqueued elsewhere
   const tensor::OwnStream stream(module_->device());
@@ -178,7 +179,7 @@ void Trainer::meet() {
   steps[static_cast<std::size_t>(comm_->rank())] = position_.step;
   comm_->run(comm::all_gather(steps, {.deadline = comm::kUntilTheEnd}));
   if (const auto other = std::ranges::find_if(steps, [&](std::int64_t step) { return step != steps[0]; }); other != steps.end())
-    throw ConfigError(fmt::format("worker 0 goes on from step {} and worker {} from step {}; give all of them the same checkpoint",
+    throw ConfigError(fmt::format("worker 0 continues from step {} and worker {} from step {}; give all of them the same checkpoint",
                                   steps[0], other - steps.begin(), *other));
 }
 
@@ -231,7 +232,7 @@ bool Trainer::train_epoch() {
     }
     if (stop && position_.batch < steps) return false;
   }
-  if (position_.targets == 0 && refused_ > 0) give_up(fmt::format("no loss of epoch {} was a number", epoch + 1), blame());
+  if (position_.targets == 0 && refused_ > 0) give_up(fmt::format("no loss of epoch {} was finite", epoch + 1), blame());
   observe::EpochDone done{.epoch = epoch + 1,
                           .epochs = recipe_.train.epochs,
                           .train_loss = position_.mean_loss(),

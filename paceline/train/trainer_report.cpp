@@ -13,7 +13,7 @@
 #include "paceline/comm/engine.h"
 #include "paceline/tensor/device.h"
 #include "paceline/train/mesh_picture.h"
-#include "paceline/train/prediction.h"
+#include "paceline/train/predicted_time.h"
 #include "paceline/train/step_memory.h"
 #include "paceline/train/trainer.h"
 #include "paceline/train/weights.h"
@@ -39,7 +39,7 @@ std::optional<observe::Prediction> Trainer::predicted() const {
   } catch (const std::exception& problem) {
     const bool asked = !recipe_.train.cluster.empty() || !recipe_.train.profile.empty();
     if (asked && dynamic_cast<const ConfigError*>(&problem)) throw;
-    log::info("no prediction of this run's step: {}", problem.what());
+    log::info("this run's step time is not predicted: {}", problem.what());
     return std::nullopt;
   }
 }
@@ -113,7 +113,7 @@ observe::RunEnded Trainer::ended(bool stopped) {
   if (comm_->size() > 1) event.communication = communication();
   if (centralised_) event.served = centralised_->served();
   if (!stopped && event.served && event.served->updates == 0)
-    log::warning("the server made no update in {} steps, so the model is as it was; train longer, or lower ps.period ({}) or ps.group ({})",
+    log::warning("the server made no update in {} steps, so the model is unchanged; train longer, or lower ps.period ({}) or ps.group ({})",
                  event.steps, recipe_.ps.period, recipe_.ps.group);
   event.views = views_;
   event.wall = times_.read();
@@ -132,7 +132,7 @@ bool Trainer::accepts(std::int64_t step, double loss) {
   }
   if (!centralised_) give_up(fmt::format("the loss is {} at step {}", loss, step), blame());
   if (++refused_ >= kRefusedEach * minibatches())
-    give_up(fmt::format("the loss is {} at step {}, and was no number in the {} steps up to it", loss, step, refused_), blame());
+    give_up(fmt::format("the loss is {} at step {}, and has not been finite for {} steps", loss, step, refused_), blame());
   return false;
 }
 
@@ -254,9 +254,9 @@ std::string Trainer::blame() {
   for (std::size_t i = 0; i < seen.size(); i += kNumbers)
     if (const Fault fault{seen[i], seen[i + 1], seen[i + 2]}; fault.step > 0 && (!first || fault < *first)) first = fault;
   if (first) return describe(*module_, *first);
-  return module_->device().is_cpu() ? "in which layer it began its workers do not tell"
-                                    : "in which layer it began is not known: a GPU is not asked after each step, and later updates spread "
-                                      "it; train.device=cpu tells";
+  return module_->device().is_cpu() ? "its workers do not report in which layer it began"
+                                    : "the layer in which it began is unknown: a GPU is not checked after each step, and later updates "
+                                      "spread it; train.device=cpu finds it";
 }
 
 void Trainer::give_up(const std::string& symptom, const std::string& where, const std::optional<std::filesystem::path>& aside) {
@@ -266,7 +266,7 @@ void Trainer::give_up(const std::string& symptom, const std::string& where, cons
     if (leads()) {  // the others may know nothing of the run's folder
       const auto kept = list_checkpoints(folder_);
       message += kept.empty() ? ". There is no checkpoint yet" : fmt::format(". The last good checkpoint is {}", kept.front().string());
-      if (aside) message += fmt::format("; that of step {}, which is not good, is in {}", position_.step, aside->string());
+      if (aside) message += fmt::format("; that of step {}, which is not finite, was moved to {}", position_.step, aside->string());
     }
   } catch (const DataError&) {
     // A folder that cannot be read any more must not hide what happened.

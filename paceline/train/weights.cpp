@@ -71,7 +71,7 @@ void take_alias(std::vector<NamedTensor>& saved, const std::string& alias, const
   if (!other.defined()) return;
   if (values.defined() && !at::equal(other, values))
     throw ConfigError(
-        fmt::format("{} does not fit: '{}' differs from '{}', and model.tied=true has one tensor for both; use model.tied=false",
+        fmt::format("{} does not fit: '{}' differs from '{}', but model.tied=true has one tensor for both; use model.tied=false",
                     file.string(), alias, parameter));
   std::erase_if(saved, [&](const NamedTensor& item) { return item.name == alias; });
   if (!values.defined()) saved.push_back({parameter, other});
@@ -85,7 +85,7 @@ void take_gpt2(std::vector<NamedTensor>& saved, const std::vector<NamedTensor>& 
   };
   if (has_head(targets) && !has_head(saved))
     throw ConfigError(
-        fmt::format("{} has no lm_head.weight, since the head of GPT-2 is its token embedding; use model.tied=true", file.string()));
+        fmt::format("{} has no lm_head.weight, because the head of GPT-2 is its token embedding; use model.tied=true", file.string()));
 }
 
 }  // namespace
@@ -150,12 +150,13 @@ void load_weights(nn::Model& module, const std::filesystem::path& file) {
   for (const NamedTensor& item : saved) {
     const auto takes_numbers = [&](const NamedTensor& target) { return target.name == item.name && target.tensor.is_floating_point(); };
     if (!item.tensor.is_floating_point() && std::ranges::any_of(targets, takes_numbers))
-      throw DataError(file.string(), fmt::format("'{}' holds {} values and the model floating-point ones; save the weights as float32",
-                                                 item.name, c10::toString(item.tensor.scalar_type())));
+      throw DataError(file.string(),
+                      fmt::format("'{}' holds {} values, but the model needs floating-point ones; save the weights as float32", item.name,
+                                  c10::toString(item.tensor.scalar_type())));
     if (item.tensor.is_floating_point() && !at::isfinite(item.tensor.to(at::kFloat)).all().item<bool>())
-      throw DataError(file.string(), fmt::format("'{}' holds values that are not finite, or too large for float32; take weights of before "
-                                                 "the run diverged",
-                                                 item.name));
+      throw DataError(file.string(),
+                      fmt::format("'{}' has values that are not finite, or too large for float32; use weights from before the run diverged",
+                                  item.name));
   }
   restore(saved, targets, file.string());
   module.refresh();

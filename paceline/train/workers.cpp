@@ -55,8 +55,7 @@ comm::CommConfig connection_of_processes(const Recipe& recipe, const comm::World
   if (config.engine == "auto" || comm::engine_of(config.engine).gpu != comm::Engine::Gpu::own) return config;
   if (!on_gpu || names_gpu(recipe))
     throw ConfigError(
-        fmt::format("train.device={} with comm.engine={}, where each worker has the GPU of its number on its host; use "
-                    "train.device=cuda",
+        fmt::format("train.device={} with comm.engine={}, which gives each worker the GPU of its number on its host; use train.device=cuda",
                     recipe.train.device, config.engine));
   return config;
 }
@@ -128,7 +127,7 @@ void Workers::take_plan() {
       const int hosts = comm.topology().hosts, workers = static_cast<int>(recipe_.parallel.workers);
       const perf::Plan plan =
           plan_for(recipe_, datasets_.training->info(), {.hosts = hosts, .workers_per_host = (workers + hosts - 1) / hosts});
-      log::info("plan: {}; a step of {:.3g} ms predicted", perf::title_of(plan.choice), plan.cost.seconds * 1e3);
+      log::info("plan: {}; predicted step time {:.3g} ms", perf::title_of(plan.choice), plan.cost.seconds * 1e3);
       settings = fmt::format("{}", fmt::join(perf::settings_of(plan.choice), "\n"));
     }
     const std::string first = gather_texts(comm, settings).front();

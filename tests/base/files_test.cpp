@@ -94,7 +94,7 @@ TEST_F(FilesTest, WhatIsNoRegularFileIsNotReplaced) {
   fs::create_symlink("fifo", folder / "link");
   fs::create_directory(folder / "folder");
   fs::create_symlink("loop", folder / "loop");
-  for (const char* name : {"fifo", "link", "folder"}) refused(name, "is no regular file");
+  for (const char* name : {"fifo", "link", "folder"}) refused(name, "is not a regular file");
   refused("loop", "cannot write: Too many levels of symbolic links");
   EXPECT_TRUE(fs::is_fifo(folder / "fifo"));
   EXPECT_EQ(entries(), 4u);

@@ -18,7 +18,7 @@
 namespace paceline {
 namespace {
 
-const std::string kNoMemory = "error: there is not enough memory for this; lower data.batch, or take a smaller model or fewer workers\n";
+const std::string kNoMemory = "error: not enough memory; lower data.batch, or use a smaller model or fewer workers\n";
 
 TEST(Program, StandardStreamsThatAreClosedStayUnusableAndNoFileGetsTheirNumbers) {
   constexpr int kGood = 7;
@@ -60,7 +60,7 @@ TEST(Program, WhatAThreadThrowsIsOneLineToo) {
       return 0;
     });
   };
-  EXPECT_EXIT(std::exit(throws_in_thread()), testing::ExitedWithCode(1), "^error: there is not enough memory[^\n]*\n$");
+  EXPECT_EXIT(std::exit(throws_in_thread()), testing::ExitedWithCode(1), "^error: not enough memory[^\n]*\n$");
 }
 
 TEST(Program, TooManyOpenFilesNamesTheLimit) {

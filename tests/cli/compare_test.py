@@ -89,7 +89,7 @@ class Comparing(unittest.TestCase):
         self.assertIn("executor threads", report)
         self.assertNotIn("against SGD", report)  # which was not run
         heads, *rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in report.splitlines() if line.startswith("| ")]
-        sent = {row[1]: row[heads.index("kB sent a step")] for row in rows if len(row) == len(heads)}
+        sent = {row[1]: row[heads.index("kB sent per step")] for row in rows if len(row) == len(heads)}
         self.assertGreater(float(sent["allreduce"]), 0)
         self.assertEqual(sent["asgd"], "-")
 
@@ -100,7 +100,7 @@ class Comparing(unittest.TestCase):
                          "data.batch=4", "train.epochs=2", "compare.algorithms=" + algorithms, "compare.workers=[2]", "--folder", folder)
             self.assertEqual(result.returncode, 0, result.stderr)
             report = pathlib.Path(folder, "report.md").read_text()
-            self.assertIn("kB sent a step", report)
+            self.assertIn("kB sent per step", report)
             self.assertNotIn("staleness", report)  # of servers
             for name in ("loss.svg", "bytes.svg"):
                 picture = pathlib.Path(folder, name).read_text()
@@ -148,8 +148,8 @@ class Comparing(unittest.TestCase):
         self.assertEqual(slow["test_error"]["pairs"], 2)
         self.assertAlmostEqual(slow["test_error"]["mean"], sum(pairs) / 2)
         self.assertAlmostEqual(slow["test_error"]["standard_error"], abs(pairs[0] - pairs[1]) / 2)
-        for heading in ("Differences, seed by seed", "Time to an accuracy", "What was chosen on held-out samples", "What the predictors cost",
-                        "How far the predictors were off", "What was measured and what was assumed"):
+        for heading in ("Differences, seed by seed", "Time to reach an accuracy", "What was chosen on held-out samples", "What the predictors cost",
+                        "Errors of the predictors", "What was measured and what was assumed"):
             self.assertIn("## " + heading, report)
         self.assertIn("Rows with stragglers (worker 3 computes 3×): k_sync on 4 workers, slow; asgd on 4 workers, slow; ", report)
         for predictor in ("lstm", "last", "ema", "constant", "shuffled", "oracle"):

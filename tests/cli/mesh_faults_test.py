@@ -45,7 +45,7 @@ class RankLost(RunTest):
         the store that would tell the whole chain is lost with it, and the error says so behind its semicolon."""
         said = re.findall(rf"^\[{rank}\] error: (?!rank {rank}, operation)(.*)", text, re.M)
         self.assertTrue(said, f"rank {rank} says nothing:\n{text}")
-        found = re.findall(r"(?:because of|in turn waited for|;|^)\s?rank (\d+)", said[-1])
+        found = re.findall(r"(?:because of|itself waited for|;|^)\s?rank (\d+)", said[-1])
         self.assertTrue(found, said[-1])
         return int(found[-1])
 

@@ -98,7 +98,7 @@ class Processes(unittest.TestCase):
 
         disturbed, err = self.train(disturb, ["ps.snapshot_s=0.5"])
         self.assertRegex(err, r"server 1 was started again and goes on with version [1-9]\d*, its snapshot of .* s ago; updates after it")
-        self.assertRegex(err, r"server 1 at .* is there again")
+        self.assertRegex(err, r"server 1 at .* is back")
         self.check_against_undisturbed(disturbed)
 
     def test_the_first_server_dies_and_goes_on_from_its_checkpoint(self):
@@ -158,7 +158,7 @@ class Processes(unittest.TestCase):
         self.assertEqual((updates, gradients), ([400, 400], [400, 400]), err[-3000:])
         for number in (0, 1):
             self.assertRegex(err, rf"server {number} was started again and .* pushes after it came from its journal,.* and none is lost")
-        self.assertNotRegex(err, "updates between them are lost")
+        self.assertNotRegex(err, "updates .*lost")
         with open(glob.glob(os.path.join(self.folder.name, "*", "metrics.jsonl"))[0]) as lines:
             steps = [event["step"] for event in map(json.loads, lines) if event["event"] == "step"]
         self.assertEqual(steps, sorted(set(steps)))

@@ -131,7 +131,7 @@ class Resuming(CliTest):
         self.run_paceline("checkpoint", "convert", "runs/x", "w.safetensors")
         for command in ["verify", "show"]:
             done = self.run_paceline("checkpoint", command, "w.safetensors", code=WRONG_INPUT)
-            self.assertRegex(done.stderr, r"^error: w.safetensors: not a checkpoint, but weights, which model.weights= takes\n$")
+            self.assertRegex(done.stderr, r"^error: w.safetensors: [^\n]*model.weights=[^\n]*\n$")
             self.assertEqual(done.stdout, "")
 
     def test_wrong_ones_are_refused(self):
@@ -140,11 +140,11 @@ class Resuming(CliTest):
         self.refused("train", "--resume", str(file), "model.hidden=[24]", says=["model.fc1.weight", "16x64", "24x64"])
         self.refused("train", "--resume", "nowhere", says=["nowhere", "no checkpoint"])
         self.refused("train", "r.toml", "--resume", "runs/x", says=["recipe"])
-        self.refused("train", "--resume", "", says=["--resume", "names no run"])
+        self.refused("train", "--resume", "", says=["--resume", "run folder"])
         self.refused("train", "--resume", "runs/x", "strategy.name=single", "--workers", "2", says=["parallel.workers=2 needs a strategy"])
         for executor in ("virtual", "threads"):
             self.refused("train", "--resume", "runs/x", "strategy.name=asgd", "ps.executor=" + executor, says=["resume with the strategy"])
-        self.refused("train", "--resume", "runs/x", "train.name=y", says=["runs/x goes on where it is", "leave train.name"])
+        self.refused("train", "--resume", "runs/x", "train.name=y", says=["runs/x", "train.name", "train.runs"])
         damage(file)
         self.refused("train", "--resume", str(file), says=[str(file), "damaged"])
         self.refused("checkpoint", "show", str(file), says=[str(file), "damaged"])
@@ -286,12 +286,12 @@ class Restarts(CliTest):
         """Its journal has what it did since its snapshot, so that nothing is lost."""
         for server in range(2):
             with self.subTest(server):
-                self.check(["--servers", "2", "--workers", "3"], f"PACELINE_SERVER={server}", SERVED, self.checkpoints, told="is started again")
+                self.check(["--servers", "2", "--workers", "3"], f"PACELINE_SERVER={server}", SERVED, self.checkpoints, told="restart 1 of")
                 shutil.rmtree(self.folder / "runs")
 
     def test_a_killed_worker(self):
         """The others wait for it, and the round has the same minibatches."""
-        self.check(["--servers", "1", "--workers", "3"], "PACELINE_WORKER=1", SERVED, self.checkpoints, told="is started again")
+        self.check(["--servers", "1", "--workers", "3"], "PACELINE_WORKER=1", SERVED, self.checkpoints, told="restart 1 of")
 
     def test_a_resumed_run_goes_on_from_its_newest_checkpoint(self):
         whole, _ = self.summary(self.train(["-np", "2"], LONG, "whole"), "runs/whole")

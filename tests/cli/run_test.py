@@ -119,7 +119,7 @@ class Variables(RunTest):
 
 class WrongInput(RunTest):
     def test_is_refused_in_one_line(self):
-        self.refused(says="what should the ranks run?")
+        self.refused(says="paceline run -np 2 -- PROGRAM")
         self.refused("-np", 2, "no-such-program", says="no program 'no-such-program' on PATH")
         self.refused("-np", 2, "./nothing", says="no program './nothing'")
         (self.folder / "plain").write_text("text")
@@ -130,12 +130,12 @@ class WrongInput(RunTest):
         self.refused("-np", "two", "true", says="whole number")
         self.refused("-np", 0, "true", says="at least 1")
         self.refused("--nproc-per-node", "many", "true", says="--nproc-per-node")
-        self.refused("--grace", "1e300", "true", says="from 0 to 86400")
+        self.refused("--grace", "1e300", "true", says="86400")
         self.refused("--healthy-after", "nan", "true", says="--healthy-after")
         self.refused("--master-port", 70000, "true", says="65535")
         self.refused("--rdzv-endpoint", "a:b", "true", says="host:port")
         self.refused("--nnodes", "2", "true", says="--node-rank")
-        self.refused("--nnodes", "1:4", "true", says="not supported yet; give one number of hosts")
+        self.refused("--nnodes", "1:4", "true", says="one number of hosts")
         self.refused("--nnodes", 2, "--node-rank", 0, "true", says="--master-addr")
         several = ("--nnodes", 2, "--node-rank", 0, "--master-addr", "a")
         self.refused(*several, "true", says="PACELINE_JOB")

@@ -200,7 +200,7 @@ TEST(Record, SaysWhatTheMissingRankDidLast) {
       comm.run(allreduce(values, {.op = ReduceOp::sum, .root = 0, .algorithm = {}, .deadline = std::chrono::seconds(1)}));
       ADD_FAILURE() << "nobody noticed";
     } catch (const PeerError& error) {
-      EXPECT_THAT(error.what(), HasSubstr("the last that rank 1 was known to do: broadcast of 64 fp32 from rank 0"));
+      EXPECT_THAT(error.what(), HasSubstr("last known operation of rank 1: broadcast of 64 fp32 from rank 0"));
     }
     over.count_down();
   });
@@ -222,7 +222,7 @@ TEST(Record, ShowsWhenThisRankCameToItsLastOperations) {
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_EQ(problems[1], "");
   EXPECT_THAT(log, ContainsRegex("operation 1: broadcast of 64 fp32 from rank 0, arrived [0-9:.]+ UTC, took "));
-  EXPECT_THAT(log, ContainsRegex("operation 2: allreduce of 64 fp32 .*, arrived [0-9:.]+ UTC, under way for "));
+  EXPECT_THAT(log, ContainsRegex("operation 2: allreduce of 64 fp32 .*, arrived [0-9:.]+ UTC, in flight for "));
 }
 
 TEST(Check, NamesAMismatchBeforeAnybodyHangs) {

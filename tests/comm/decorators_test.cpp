@@ -101,7 +101,7 @@ TEST(Record, KnowsTheRanksOfAGroupByTheirNamesInTheRun) {
       group->run(allreduce(values, {.op = ReduceOp::sum, .root = 0, .algorithm = {}, .deadline = std::chrono::seconds(1)}));
       ADD_FAILURE() << "nobody noticed";
     } catch (const PeerError& error) {
-      EXPECT_THAT(error.what(), HasSubstr("the last that rank 2 was known to do: broadcast of 64 fp32 from rank 0"));
+      EXPECT_THAT(error.what(), HasSubstr("last known operation of rank 2: broadcast of 64 fp32 from rank 0"));
     }
     over.count_down();
   });

@@ -298,7 +298,7 @@ TEST(Nccl, WaitsForARankNoLongerThanTheDeadline) {
   } catch (const PeerError& error) {
     EXPECT_EQ(error.rank(), 1);
     EXPECT_STREQ(error.what(),
-                 "NCCL's connect took longer than 0.5 s although all ranks had come: rank 1 has gone since, or "
+                 "NCCL's connect took longer than 0.5 s although all ranks had called it: rank 1 was lost since, or "
                  "comm.deadline_s is too short for it");
   }
 }

@@ -131,7 +131,7 @@ class Faults(unittest.TestCase):
     def test_a_killed_rank(self):
         cases = [("shm", collective, "direct", 0) for collective in COLLECTIVES]
         cases += [("shm", "allreduce", "ring", 0), ("gloo", "allreduce", "ring", 1), ("gloo", "allreduce", "hierarchical", 2)]
-        self.others_notice(1, signal.SIGKILL, NOTICED, 30, here(cases), "the last that rank 1 was known to do")
+        self.others_notice(1, signal.SIGKILL, NOTICED, 30, here(cases), "last known operation of rank 1")
 
     def test_rank_0_killed(self):
         cases = [("shm", "allreduce", "direct", 0), ("shm", "allreduce", "ring", 0), ("gloo", "allreduce", "ring", 1),
@@ -148,7 +148,7 @@ class Faults(unittest.TestCase):
             self.others_notice(victim, signal.SIGSTOP, NOTICED, 120, here(cases), says)
 
     def test_a_stopped_rank_and_a_deadline_that_passes_before(self):
-        self.others_notice(1, signal.SIGSTOP, NOTICED, 1, here(self.STOPPED[:1] + self.STOPPED[-1:]), "the last that rank 1 was known to do")
+        self.others_notice(1, signal.SIGSTOP, NOTICED, 1, here(self.STOPPED[:1] + self.STOPPED[-1:]), "last known operation of rank 1")
 
     def test_rank_0_stopped_and_a_deadline_that_passes_before(self):
         self.others_notice(0, signal.SIGSTOP, NOTICED, 1, here(self.STOPPED[:1] + self.STOPPED[-1:]), "rank 0")
@@ -218,7 +218,7 @@ class Faults(unittest.TestCase):
                     self.assertEqual(code, 7, output)
                     # Over sockets its own deadline, which passed while it was stopped, may come before the news that it was given up.
                     too_late = "rank 1: peer 1 .*the others gave up on this rank: it came too late"
-                    alone = "rank 1: peer 0 .*rank 0, which keeps the store, does not answer"
+                    alone = "rank 1: peer 0 .*rank 0, which serves the store, does not answer"
                     self.assertRegex(output, f"{too_late}|{alone}" if engine == "gloo" else too_late)
                 finally:
                     job.end()
@@ -237,7 +237,7 @@ class Faults(unittest.TestCase):
                     for rank, answer in zip((0, 2, 3), answers):
                         self.assertRegex(answer, rf"rank {rank}: peer 1 \w+ \d+ ")
                     # Who is late may find the store closed, where the others told what rank 1 did.
-                    self.assertIn("the last that rank 1 was known to do", "".join(answers))
+                    self.assertIn("last known operation of rank 1", "".join(answers))
                     self.assertLess(time.monotonic() - began, NOTICED)
                 finally:
                     job.end()

@@ -136,7 +136,7 @@ TEST(Datasets, MoreSamplesThanThereAreIsAnError) {
   config.context = 10;
   config.train_samples = 90;
   EXPECT_THAT(message_of<ConfigError>([&] { make_dataset(config, Split::train, 0); }),
-              testing::HasSubstr("data.train_samples=90, but 'text' has 89"));
+              testing::HasSubstr("data.train_samples=90, but 'text' has only 89"));
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ TEST(Mnist, BehindACompressedStreamStandsAnotherOrNothing) {
   packed.push_back('x');
   folder.write(kImages + ".gz", packed);
   EXPECT_THAT(message_of<DataError>([&] { open(folder); }),
-              testing::AllOf(testing::HasSubstr(kImages + ".gz, byte "), testing::HasSubstr("1 bytes stand behind the end")));
+              testing::AllOf(testing::HasSubstr(kImages + ".gz, byte "), testing::HasSubstr("1 bytes follow the end")));
 }
 
 TEST(Mnist, DigitsAreNeverMirrored) {
@@ -120,7 +120,7 @@ TEST(Mnist, WhatIsWrongIsNamed) {
   using testing::AllOf, testing::HasSubstr;
   const Bytes two = labels({1, 2});
   EXPECT_THAT(problem(two, two), AllOf(HasSubstr(kImages), HasSubstr("0x00000801"), HasSubstr("0x00000803")));
-  EXPECT_THAT(problem(pictures(3), two), AllOf(HasSubstr("2 labels"), HasSubstr("3 pictures")));
+  EXPECT_THAT(problem(pictures(3), two), AllOf(HasSubstr("2 labels"), HasSubstr("3 images")));
   EXPECT_THAT(problem(pictures(2), labels({1, 10})),
               AllOf(HasSubstr(kLabels), HasSubstr("byte 9"), HasSubstr("label 10"), HasSubstr("0 to 9")));
   EXPECT_THAT(problem(idx_of(0x803, {1, 32, 32}, Bytes(1024)), labels({1})), HasSubstr("32×32, expected 28×28"));

@@ -89,7 +89,7 @@ class Run:
             self.logged_samples = self.metric(runs, "samples")
         self.code = self.job.returncode
         self.summary = json.loads(out) if self.code == 0 else None
-        self.restarts = self.err.count("it is started again")
+        self.restarts = self.err.count("restarting it")
         self.counts = {}  # (updates, gradients) by server
         if self.summary:
             self.counts[0] = self.summary["server"]["updates"], self.summary["server"]["gradients"]

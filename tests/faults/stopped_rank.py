@@ -96,7 +96,7 @@ class Round:
         for rank in set(range(self.ranks)) - {self.victim}:
             said = re.findall(rf"^\[{rank}\] error: (?!rank {rank}, operation)(.*)", text, re.M)
             # What an error is about stands at its end where others are in between.
-            found = re.search(r"because of rank (\d+)|in turn waited for rank (\d+)|^rank (\d+)", said[-1]) if said else None
+            found = re.search(r"because of rank (\d+)|itself waited for rank (\d+)|^rank (\d+)", said[-1]) if said else None
             self.named[rank] = next(number for number in found.groups() if number) if found else "-"
         failed = document["failed_first"]
         self.launcher = str(failed["rank"]) if failed else "-"

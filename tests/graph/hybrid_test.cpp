@@ -65,7 +65,7 @@ TEST(HybridSplit, AutoLeavesLayersWhoseGradientsAreFewerBytes) {
   EXPECT_EQ(layer_of(graph, hybrid_split(graph, "auto", 4, even - 1), "classifier.1").form, Form::row);
   const TensorSplit split = hybrid_split(graph, "auto", 4, even + 1);
   EXPECT_EQ(layer_of(graph, split, "classifier.1").form, Form::whole);
-  EXPECT_THAT(split_table(graph, split), HasSubstr("whole (gradients are fewer bytes)"));
+  EXPECT_THAT(split_table(graph, split), HasSubstr("whole (gradients have fewer bytes)"));
   EXPECT_FALSE(hybrid_split(graph, "auto", 4, 1 << 20).splits_anything());
   EXPECT_EQ(layer_of(graph, hybrid_split(graph, "classifier.1", 4, 1 << 20), "classifier.1").form, Form::row) << "asked for by name";
 }

@@ -186,8 +186,8 @@ TEST(Infer, RefusalsNameTheLayerAndWhy) {
   EXPECT_THAT(refusal({16}, layer(Kind::input)), HasSubstr("one input"));
   EXPECT_THAT(refusal({16}, layer(Kind::add)), HasSubstr("two inputs or more, not 1"));
   EXPECT_THAT(refusal({16}, layer(Kind::relu, {0, 0})), HasSubstr("one input, not 2"));
-  EXPECT_THAT(refusal({16}, layer(Kind::relu, {1})), HasSubstr("input 1 is no layer before it"));
-  EXPECT_THAT(refusal({16}, layer(Kind::relu, {-1})), HasSubstr("input -1 is no layer before it"));
+  EXPECT_THAT(refusal({16}, layer(Kind::relu, {1})), HasSubstr("input 1 is not an earlier layer"));
+  EXPECT_THAT(refusal({16}, layer(Kind::relu, {-1})), HasSubstr("input -1 is not an earlier layer"));
 }
 
 TEST(Infer, AbsurdSizesAreRefusedAndDoNotOverflow) {

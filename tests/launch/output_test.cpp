@@ -154,7 +154,7 @@ TEST(Output, SaysOnceThatAFileCannotBeKept) {
   testing::internal::CaptureStderr();
   Screen screen(options);
   for (int rank : {2, 3, 2, 3}) screen.output.receive(rank, Stream::out, "a\n");
-  const std::string name = (options.folder / "rank-").string(), end = "; from here on the rank's output is not kept\n";
+  const std::string name = (options.folder / "rank-").string(), end = "; the rank's output is not written to it from now on\n";
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
             "warning: " + name + "2.log: Is a directory" + end + "warning: " + name + "3.log: No space left on device" + end);
   EXPECT_EQ(screen.out, "[2] a\n[3] a\n[2] a\n[3] a\n");

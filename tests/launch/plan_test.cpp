@@ -9,7 +9,7 @@
 #include "paceline/base/error.h"
 #include "paceline/base/host.h"
 #include "paceline/base/temporary_folder.h"
-#include "paceline/launch/network.h"
+#include "paceline/launch/this_host.h"
 
 namespace paceline::launch {
 namespace {
@@ -68,7 +68,7 @@ TEST(Plan, RefusesContradictions) {
   EXPECT_THAT(refused({.hosts = hosts, .ranks = 4}), AllOf(HasSubstr("-np 4"), HasSubstr("3 slots of 2 hosts")));
   EXPECT_THAT(refused({.hosts = hosts, .nodes = 2}), HasSubstr("--nnodes"));
   EXPECT_THAT(refused({.ranks = 2, .per_node = 3}), HasSubstr("contradict"));
-  EXPECT_THAT(refused({.nodes = 2}), HasSubstr("needs --node-rank 0 … 1"));
+  EXPECT_THAT(refused({.nodes = 2}), HasSubstr("needs --node-rank"));
   EXPECT_THAT(refused({.nodes = 2, .node_rank = 2}), HasSubstr("--node-rank 2 must be below --nnodes 2"));
   EXPECT_THAT(refused({.ranks = 4, .nodes = 2, .node_rank = 0}), HasSubstr("--nproc-per-node"));
   EXPECT_THAT(refused({.ranks = 0}), HasSubstr("0 ranks"));
@@ -82,14 +82,14 @@ TEST(Plan, RanksOfAHostInNumbersAndWords) {
   EXPECT_EQ(parse_per_node("gpu", kMachine), 2);
   EXPECT_THAT(refusal([] { parse_per_node("gpu", {3, {}}); }), HasSubstr("no /dev/nvidia0"));
   for (const char* wrong : {"many", "0", "-1", "4x", "", "3000000000", "99999999999999999999"})
-    EXPECT_THAT(refusal([&] { parse_per_node(wrong, kMachine); }), HasSubstr("from 1 to 100000, nor cpu, gpu or auto")) << wrong;
+    EXPECT_THAT(refusal([&] { parse_per_node(wrong, kMachine); }), HasSubstr("1 to 100000, nor cpu, gpu or auto")) << wrong;
 }
 
 TEST(Plan, TheWholeJobHasAMost) {
   EXPECT_THAT(refusal([] { make_plan({.per_node = 100'000, .nodes = 100'000, .node_rank = 1}, kMachine); }),
-              HasSubstr("10000000000 ranks?"));
+              HasSubstr("10000000000 ranks"));
   const std::vector<Host> hosts(30'000, {"far", 1});
-  EXPECT_THAT(refusal([&] { make_plan({.hosts = hosts, .per_node = 100'000}, kMachine); }), HasSubstr("3000000000 ranks?"));
+  EXPECT_THAT(refusal([&] { make_plan({.hosts = hosts, .per_node = 100'000}, kMachine); }), HasSubstr("3000000000 ranks"));
 }
 
 TEST(Plan, ServersComeBeforeWorkers) {
@@ -104,7 +104,7 @@ TEST(Plan, ServersComeBeforeWorkers) {
   EXPECT_THAT(refused({.per_node = 2, .servers = 1, .workers = 1}), HasSubstr("--nproc-per-node"));
   EXPECT_THAT(refused({.nodes = 2, .node_rank = 0, .servers = 1, .workers = 1}), HasSubstr("-H instead of --nnodes"));
   EXPECT_THAT(refused({.hosts = hosts, .servers = 2, .workers = 2}), HasSubstr("--servers 2 --workers 2 is more than the 3 slots"));
-  EXPECT_THAT(refused({.servers = 2'000'000'000, .workers = 2'000'000'000}), HasSubstr("from 1 to"));
+  EXPECT_THAT(refused({.servers = 2'000'000'000, .workers = 2'000'000'000}), HasSubstr("1 to"));
 }
 
 TEST(Hosts, OnTheCommandLine) {

@@ -10,8 +10,8 @@
 #include "paceline/base/files.h"
 #include "paceline/base/program.h"
 #include "paceline/base/temporary_folder.h"
+#include "paceline/launch/addresses.h"
 #include "paceline/launch/launcher.h"
-#include "paceline/launch/meeting.h"
 #include "paceline/launch/variables.h"
 
 namespace paceline::launch {
@@ -98,7 +98,7 @@ TEST_F(ServersAndWorkers, GoesOnWithoutAWorkerThatDied) {
   EXPECT_EQ(run(1, 3, "await 0; await 2; echo served", "[ $PACELINE_WORKER = 1 ] && kill -9 $$; sleep 0.1; touch $F/$PACELINE_WORKER"), 0);
   EXPECT_THAT(lines_of(err),
               ElementsAre(MatchesRegex("warning: worker 1 \\(pid [0-9]+, host .+\\) was killed by signal 9 \\(SIGKILL\\) after "
-                                       "[0-9]+ s; the others go on")));
+                                       "[0-9]+ s; the others continue")));
   EXPECT_THAT(out, HasSubstr("[server 0] served"));
 }
 
@@ -148,7 +148,7 @@ TEST_F(ServersAndWorkers, WhoDoesNotHearSigtermIsKilled) {
   EXPECT_EQ(
       run(2, 1, "[ $PACELINE_SERVER = 1 ] || { await deaf; exit 0; }; trap '' TERM; touch $F/deaf; while :; do sleep 0.05; done", "true"),
       0);
-  EXPECT_THAT(lines_of(err), ElementsAre(MatchesRegex("warning: server 1 .* was killed by signal 9 .*, when server 0 had ended")));
+  EXPECT_THAT(lines_of(err), ElementsAre(MatchesRegex("warning: server 1 .* was killed by signal 9 .*, after server 0 had ended")));
 }
 
 TEST_F(ServersAndWorkers, TheExitCodeIsThatOfServerZero) {
@@ -166,9 +166,8 @@ TEST_F(ServersAndWorkers, AServerIsStartedAgainAndTheOthersAreNot) {
       "echo $PACELINE_RESTARTS $PACELINE_SERVERS $PACELINE_JOB; [ $PACELINE_SERVER = 0 ] && { await done; exit 0; }; "
       "[ $PACELINE_RESTARTS = 2 ] || { printf 'last words'; kill -9 $$; }; touch $F/back; exec sleep 1000";
   EXPECT_EQ(run(2, 2, server, "echo $PACELINE_RESTARTS; await back; touch $F/done"), 0) << err;
-  EXPECT_THAT(lines_of(err),
-              ElementsAre(MatchesRegex("warning: server 1 .* was killed by signal 9 .*; it is started again, restart 1 of 2"),
-                          MatchesRegex("warning: server 1 .*; it is started again, restart 2 of 2")));
+  EXPECT_THAT(lines_of(err), ElementsAre(MatchesRegex("warning: server 1 .* was killed by signal 9 .*; restarting it, restart 1 of 2"),
+                                         MatchesRegex("warning: server 1 .*; restarting it, restart 2 of 2")));
   const std::string first = file("server-0.log").substr(1);  // addresses and name of the job, the same for every start
   EXPECT_EQ(file("server-1.log"), "0" + first + "last words1" + first + "last words2" + first);
   EXPECT_EQ(file("worker-0.log") + file("worker-1.log"), "0\n0\n");
@@ -182,8 +181,8 @@ TEST_F(ServersAndWorkers, AWorkerIsStartedAgainAndThenTheOthersGoOnWithoutIt) {
                 "[ $PACELINE_RESTARTS = 2 ] || exit 9; touch $F/back; await done; touch $F/lost; exit 9"),
             0)
       << err;
-  EXPECT_THAT(lines_of(err), ElementsAre(MatchesRegex("warning: worker 1 .* code 9 .*; it is started again, restart 1 of 2"),
-                                         MatchesRegex("warning: worker 1 .*; it is started again, restart 2 of 2"), HasSubstr("worker 1")));
+  EXPECT_THAT(lines_of(err), ElementsAre(MatchesRegex("warning: worker 1 .* code 9 .*; restarting it, restart 1 of 2"),
+                                         MatchesRegex("warning: worker 1 .*; restarting it, restart 2 of 2"), HasSubstr("worker 1")));
   EXPECT_EQ(file("worker-0.log") + file("worker-1.log"), "0\n0\n1\n2\n");
 }
 

@@ -1,5 +1,5 @@
 // A profile by a clock that moves by one tick whenever somebody looks at it: every piece between two marks takes a tick.
-#include "paceline/measure/network.h"
+#include "paceline/measure/network_profile.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

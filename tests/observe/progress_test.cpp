@@ -102,7 +102,7 @@ TEST_F(ProgressTest, BeforeTheRunATableSaysWhatIsTrained) {
 TEST_F(ProgressTest, SamplesThatSitOutAnEpochAreNamed) {
   train_samples = 150;
   start(true);
-  EXPECT_NE(started.find("128 of 150 an epoch; data.drop_last=false uses all"), std::string::npos) << started;
+  EXPECT_NE(started.find("128 of 150 per epoch; data.drop_last=false uses all"), std::string::npos) << started;
 }
 
 TEST_F(ProgressTest, TheLiveLineShowsTheStepTheFiguresAndTheTimeLeft) {

@@ -252,8 +252,8 @@ std::string refusal(const std::string& name, const ConsistencyConfig& config, in
 
 TEST(Consistency, RefusesWhatCannotBe) {
   for (const char* name : {"k_sync", "k_batch_sync", "k_async", "k_batch_async", "adasync"}) {
-    EXPECT_THAT(refusal(name, {.group = 5}, 4), HasSubstr("ps.group is 5, but there are 4 workers: choose 1 to 4")) << name;
-    EXPECT_THAT(refusal(name, {.group = -1}, 1), HasSubstr("there is 1 worker:")) << name;
+    EXPECT_THAT(refusal(name, {.group = 5}, 4), HasSubstr("ps.group=5, but there are 4 workers; use 1 to 4")) << name;
+    EXPECT_THAT(refusal(name, {.group = -1}, 1), HasSubstr("there is 1 worker")) << name;
     EXPECT_EQ(refusal(name, {.group = 4}, 4), "accepted") << name;
   }
   EXPECT_THAT(refusal("ssp", {.bound = -1}, 4), HasSubstr("at least 0"));

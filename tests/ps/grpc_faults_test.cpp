@@ -176,7 +176,7 @@ TEST(GrpcProcess, AKilledWorkerLeavesAndTheRestGoOn) {
   EXPECT_EQ(mine->push(gradient.data(), {.rate = kRate}).fate, Admission::Fate::applied);
   EXPECT_EQ(version(fleet), then + 1);
   fleet.servers.clear();  // whatever it says is said
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("is gone: its stream broke; 1 goes on\n"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("is lost: its stream broke; 1 other continues\n"));
 }
 
 TEST(GrpcProcess, AStoppedWorkerIsForgottenAndItsTaskHandedBack) {

@@ -42,7 +42,7 @@ TEST(ArenaLayout, DifferencesNameTensorsAndShapes) {
 
   other = lenet();
   other.entries[1].decay = true;
-  EXPECT_THAT(difference(lenet(), other), HasSubstr("conv.bias has weight decay there and not here"));
+  EXPECT_THAT(difference(lenet(), other), HasSubstr("conv.bias has weight decay only there"));
 
   other = lenet();
   other.length = 2048, other.statistics = 0;

@@ -126,7 +126,7 @@ TEST(RankFaults, AWorkerThatCannotBeUnderstoodIsRefusedAndTheOthersGoOn) {
   ASSERT_EQ(told.verb, Verb::error);
   std::string why(static_cast<std::size_t>(told.payload), ' ');
   ranks[2]->run(comm::receive(buffer_of(std::as_writable_bytes(std::span(why))), 0, kAnswerPayload));
-  EXPECT_THAT(why, HasSubstr("not a Paceline"));
+  EXPECT_THAT(why, HasSubstr("not Paceline"));
   EXPECT_TRUE(soon([&] { return service->workers() == std::vector<int>{0}; }));
   EXPECT_EQ(lost, 1) << "what it had is handed back";
   std::vector<float> values(kLength);

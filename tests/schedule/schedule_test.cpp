@@ -157,7 +157,7 @@ TEST(Registry, RefusesProblemsThatCannotBe) {
   EXPECT_THAT(refused({.rank = 0, .size = 2, .count = 8, .per_host = 0}), HasSubstr("at least one rank, not 0"));
   EXPECT_THAT(refused({.rank = 0, .size = 2, .count = 8, .chunks = 0}), HasSubstr("chunks must be 1 to"));
   EXPECT_EQ(refused({.collective = Collective::all_to_all, .rank = 0, .size = 3, .count = 8}),
-            "all_to_all: 8 elements cannot be cut into 3 parts of one size");
+            "all_to_all: 8 elements cannot be cut into 3 equal parts");
 }
 
 // The player is the judge of all others, so it must see faults itself.

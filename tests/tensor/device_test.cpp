@@ -49,7 +49,7 @@ TEST(Device, RefusesACudaDeviceThatIsNotThere) {
   if (cuda_available()) {
     for (const char* text : {"cuda:", "cuda:x", "cuda:-1", "cuda:1x", "cuda:99999999999999999999"})
       EXPECT_THAT(refusal([&] { parse_device(text); }), HasSubstr("unknown device")) << text;
-    EXPECT_THAT(refusal([] { parse_device("cuda:999"); }), HasSubstr("counted from 0"));
+    EXPECT_THAT(refusal([] { parse_device("cuda:999"); }), HasSubstr("from 0"));
   } else {
     for (const char* text : {"cuda", "cuda:0", "cuda:999"})
       EXPECT_THAT(refusal([&] { parse_device(text); }), AllOf(HasSubstr(text), HasSubstr("use cpu"), Not(HasSubstr("train."))));

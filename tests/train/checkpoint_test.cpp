@@ -284,7 +284,7 @@ class OtherRecipe : public testing::Test {
 
 TEST_F(OtherRecipe, ShapesAreNamed) {
   EXPECT_THAT(resume_with([](Recipe& r) { r.model.hidden = {24}; }),
-              AllOf(HasSubstr("'model.fc1.weight' has shape 16x64 and should have 24x64"), HasSubstr("'model.fc2.weight'")));
+              AllOf(HasSubstr("'model.fc1.weight' has shape 16x64, expected 24x64"), HasSubstr("'model.fc2.weight'")));
 }
 
 TEST_F(OtherRecipe, NamesAreNamed) {

@@ -116,7 +116,7 @@ TEST(Evaluation, ACheckpointWhoseTestLossIsNoNumberIsNotKeptAsGood) {
   const auto file = [&](std::int64_t step) { return checkpoint_file(folder / "checkpoints", step); };
   EXPECT_THAT(message_of<Diverged>([&] { run_watched(recipe, folder.path(), stop, told, spoil); }),
               AllOf(HasSubstr("the test loss is nan after step 12"), HasSubstr(file(kStepsPerEpoch).string()),
-                    HasSubstr("that of step 12, which is not good, is in " + (folder / "checkpoints" / "aside-1").string())));
+                    HasSubstr("that of step 12, which is not finite, was moved to " + (folder / "checkpoints" / "aside-1").string())));
   EXPECT_THAT(list_checkpoints(folder.path()), ElementsAre(file(kStepsPerEpoch)));
 }
 

@@ -1,5 +1,5 @@
 // A run says before its first step how long one will take, from a cluster and, where there is one, a profile.
-#include "paceline/train/prediction.h"
+#include "paceline/train/predicted_time.h"
 
 #include <cmath>
 

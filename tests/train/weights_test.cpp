@@ -198,7 +198,7 @@ TEST(Weights, WhatDoesNotFitIsNamed) {
   EXPECT_THAT(refused(weights), HasSubstr("'fc9.weight' is not part of this model"));
   weights = weights_of(module);
   weights[0].tensor = weights[0].tensor.t();
-  EXPECT_THAT(refused(weights), HasSubstr("has shape 16x5 and should have 5x16"));
+  EXPECT_THAT(refused(weights), HasSubstr("has shape 16x5, expected 5x16"));
   put_bytes(file, "nothing of the kind");
   EXPECT_THROW(load_weights(module, file), DataError);
 }

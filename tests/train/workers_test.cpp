@@ -222,7 +222,7 @@ TEST(Workers, GoOnFromOnePlace) {
   const auto messages = complaints_of_two<ConfigError>(recipe, other_folder.path(), [&](Trainer& trainer, int rank) {
     if (rank == 1) trainer.resume(checkpoint, file.string());
   });
-  for (const std::string& message : messages) EXPECT_THAT(message, HasSubstr("worker 0 goes on from step 0 and worker 1 from step 6"));
+  for (const std::string& message : messages) EXPECT_THAT(message, HasSubstr("worker 0 continues from step 0 and worker 1 from step 6"));
 }
 
 TEST(Workers, ReadTheirDataWhenTheyKnowOneAnother) {

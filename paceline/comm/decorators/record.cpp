@@ -71,7 +71,7 @@ class History {
     if (dynamic_cast<const PeerLeft*>(&error) == nullptr && !shown_.exchange(true)) show();
     const std::string last = store_ && error.rank() >= 0 && error.rank() != rank_ ? last_of(error.rank()) : "";
     if (last.empty()) throw;
-    const std::string text = fmt::format("{}; the last that rank {} was known to do: {}", error.what(), error.rank(), last);
+    const std::string text = fmt::format("{}; last known operation of rank {}: {}", error.what(), error.rank(), last);
     if (const auto* silent = dynamic_cast<const PeerSilent*>(&error))
       throw PeerSilent(error.rank(), error.operation(), error.step(), text, silent->silent());
     throw PeerError(error.rank(), error.operation(), error.step(), text);
@@ -97,7 +97,7 @@ class History {
 
   std::string text(const LoggedCall& entry) const {
     const std::string what = fmt::format("{}, arrived {}", describe(entry.operation), time_of_day(entry.arrived));
-    if (entry.ended.count() == 0) return fmt::format("{}, under way for {:.3f} s", what, seconds(SteadyClock().now() - entry.arrived));
+    if (entry.ended.count() == 0) return fmt::format("{}, in flight for {:.3f} s", what, seconds(SteadyClock().now() - entry.arrived));
     return fmt::format("{}, took {:.6f} s", what, seconds(entry.ended - entry.arrived));
   }
 

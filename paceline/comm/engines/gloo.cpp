@@ -112,7 +112,7 @@ class GlooNetwork final : public Network {
     via.run(all_gather(numbers));
     group.number = numbers[index(members.front())];
     if (group.number >> Members::kNumberBits)
-      throw Error(fmt::format("gloo: a rank can lead {} groups at most; keep communicators instead of splitting again",
+      throw Error(fmt::format("gloo: a rank can lead at most {} groups; keep communicators instead of splitting again",
                               (1 << Members::kNumberBits) - 1));
     return std::make_unique<GlooNetwork>(std::move(group));
   }

@@ -98,7 +98,7 @@ class Comm {
     const int half = largest_tag_ / 2;
     if (tag >> 32) return half + static_cast<int>(tag % static_cast<Tag>(half));
     if (tag < static_cast<Tag>(half)) return static_cast<int>(tag);
-    throw ConfigError(fmt::format("tag {} is larger than this MPI can carry; use tags up to {}", tag, half - 1));
+    throw ConfigError(fmt::format("tag {} is larger than this MPI supports; use tags up to {}", tag, half - 1));
   }
 
  private:
@@ -285,7 +285,7 @@ std::shared_ptr<Store> meet_mpi(const World& world, Nanoseconds deadline) {
     problem = error.what();
   }
   if (agree(store != nullptr)) return store;
-  if (world.rank == 0) log::warning("failures will say less about the rank where they began, for want of a store: {}", problem);
+  if (world.rank == 0) log::warning("errors cannot name the rank where a failure began, because there is no store: {}", problem);
   return nullptr;
 }
 

@@ -57,8 +57,8 @@ ncclComm_t made_in_time(Nanoseconds deadline, int suspect, const std::string& wh
   if (future.wait_for(deadline) != std::future_status::ready) {
     thread.detach();
     throw PeerError(suspect, what, 0,
-                    fmt::format("NCCL's {} took longer than {:.3g} s although all ranks had come: {} has gone since, or comm.deadline_s is "
-                                "too short for it",
+                    fmt::format("NCCL's {} took longer than {:.3g} s although all ranks had called it: {} was lost since, or "
+                                "comm.deadline_s is too short for it",
                                 what, seconds(deadline), suspect < 0 ? "one" : fmt::format("rank {}", suspect)));
   }
   thread.join();
@@ -204,9 +204,9 @@ class NcclCommunicator final : public Communicator {
   Work start(const Operation& operation) override {
     Operation op = operation;
     if (!op.is_collective() && op.tag != 0)
-      throw ConfigError(fmt::format("{}: the nccl engine matches messages by their order and has no tags; use tag 0", describe(op)));
+      throw ConfigError(fmt::format("{}: the nccl engine matches messages by their order, not by tags; use tag 0", describe(op)));
     if (!op.algorithm.empty() && op.algorithm != "auto")
-      throw ConfigError(fmt::format("{}: the nccl engine has algorithms of its own, not {}; use auto", describe(op), op.algorithm));
+      throw ConfigError(fmt::format("{}: the nccl engine has its own algorithms, not {}; use auto", describe(op), op.algorithm));
     validate(op, rank_, size_);
     if (op.deadline.count() == 0) op.deadline = config_.deadline();
     const OnDevice on(channel_->device);
@@ -302,12 +302,12 @@ class NcclCommunicator final : public Communicator {
 
 void refuse_what_nccl_has_not(const CommConfig& config) {
   const auto refuse = [](const std::string& key, const char* why) {
-    throw ConfigError(fmt::format("{} does not go with comm.engine=nccl, {}; leave it out", key, why));
+    throw ConfigError(fmt::format("{} does not work with comm.engine=nccl, {}; leave it out", key, why));
   };
-  if (config.check) refuse("comm.check=true", "since ranks compare their calls by an algorithm that it has not");
-  if (config.algorithm != "auto") refuse("comm.algorithm=" + config.algorithm, "which has algorithms of its own");
-  if (config.per_host != 0) refuse("comm.per_host", "which finds out by itself who shares a host");
-  if (config.shapes()) refuse("comm.link_*", "whose messages nobody can hold back");
+  if (config.check) refuse("comm.check=true", "because ranks compare their calls by an algorithm that it does not have");
+  if (config.algorithm != "auto") refuse("comm.algorithm=" + config.algorithm, "which has its own algorithms");
+  if (config.per_host != 0) refuse("comm.per_host", "which detects by itself which ranks share a host");
+  if (config.shapes()) refuse("comm.link_*", "whose messages cannot be delayed");
 }
 
 }  // namespace
@@ -316,10 +316,10 @@ std::unique_ptr<Communicator> connect_nccl(const CommConfig& config, const World
   refuse_what_nccl_has_not(config);
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices < world.local_size)
-    throw ConfigError(
-        fmt::format("comm.engine=nccl needs one GPU per rank, but this host has {} for {} ranks; {}", devices, world.local_size,
-                    world.one_host() ? "processes share a GPU with comm.engine=shm, threads with paceline train --workers N"
-                                     : "start at most as many ranks per host as it has GPUs, since over several hosts no ranks share one"));
+    throw ConfigError(fmt::format(
+        "comm.engine=nccl needs one GPU per rank, but this host has {} for {} ranks; {}", devices, world.local_size,
+        world.one_host() ? "processes share a GPU with comm.engine=shm, threads with paceline train --workers N"
+                         : "start at most as many ranks per host as it has GPUs, because ranks of several hosts cannot share one"));
   require(cudaSetDevice(world.local_rank));
   ncclUniqueId id;
   if (world.rank == 0) require(ncclGetUniqueId(&id));

@@ -67,7 +67,8 @@ class Ranges {
       return offset;
     }
     throw Error(fmt::format(
-        "shm: no {} MiB are left of the {} MiB that each of {} has on this host; {}", bytes >> 20, bytes_ >> 20, plural(ranks_, "rank"),
+        "shm: fewer than {} MiB are left of the {} MiB that each of {} has on this host; {}", bytes >> 20, bytes_ >> 20,
+        plural(ranks_, "rank"),
         bytes_ < reserved_bytes(machine_bytes(), 1) ? "start fewer of them here" : "choose a smaller model, or a host with more memory"));
   }
 
@@ -173,8 +174,8 @@ class ProcessMemory final : public HostMemory, public std::enable_shared_from_th
 
   static Descriptor make_file(std::int64_t bytes) {
     Descriptor file(static_cast<int>(syscall(SYS_memfd_create, "paceline", MFD_CLOEXEC)));
-    if (!file) fail("cannot make a memory file");
-    if (ftruncate(file.get(), bytes) != 0) fail("cannot size a memory file");
+    if (!file) fail("cannot create a memory file");
+    if (ftruncate(file.get(), bytes) != 0) fail("cannot resize a memory file");
     return file;
   }
 

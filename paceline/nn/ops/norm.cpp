@@ -98,10 +98,10 @@ class LayerNorm final : public Op {
 
 void refuse_one_value(const std::string& norm, std::int64_t values) {
   if (values == 1)
-    throw ConfigError(fmt::format(
-        "batch norm '{}' has one value a channel to normalise in a training pass, which has no variance; use a larger data.batch, "
-        "data.drop_last=true or fewer train.micro_batches, or larger pictures",
-        norm));
+    throw ConfigError(
+        fmt::format("batch norm '{}' has only one value per channel in a training pass, which has no variance; use a larger data.batch, "
+                    "data.drop_last=true, fewer train.micro_batches, or larger images",
+                    norm));
 }
 
 MadeOp make_batch_norm(const graph::Layer& layer, bool) { return std::make_unique<BatchNorm>(layer); }

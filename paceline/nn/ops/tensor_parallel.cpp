@@ -1,4 +1,4 @@
-#include "paceline/nn/ops/shared.h"
+#include "paceline/nn/ops/tensor_parallel.h"
 
 #include <ATen/ATen.h>
 

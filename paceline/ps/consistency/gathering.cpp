@@ -105,7 +105,7 @@ void Gathering::load(std::span<const std::int64_t> state) {
 
 std::int64_t group_of(const ConsistencyConfig& config, int workers) {
   if (config.group < 0 || config.group > workers)
-    throw ConfigError(fmt::format("ps.group is {}, but there {} {}: choose 1 to {}, or 0 for half of the workers", config.group,
+    throw ConfigError(fmt::format("ps.group={}, but there {} {}; use 1 to {}, or 0 for half of the workers", config.group,
                                   workers == 1 ? "is" : "are", plural(workers, "worker"), workers));
   return config.group > 0 ? config.group : std::max(1, workers / 2);
 }

@@ -96,7 +96,7 @@ class Ssp final : public Consistency {
 
 std::unique_ptr<Consistency> ssp(const ConsistencyConfig& config, int workers) {
   if (config.bound < 0)
-    throw ConfigError(fmt::format("ps.staleness is {}, but must be at least 0: 0 is lock-step, 2 to 5 are usual", config.bound));
+    throw ConfigError(fmt::format("ps.staleness={} must be at least 0; 0 is lock-step, 2 to 5 are usual", config.bound));
   return std::make_unique<Ssp>(config.bound, workers);
 }
 

@@ -13,7 +13,8 @@ using wire::Verb;
 constexpr const char* kMessage = "a worker's message";
 
 void expect_number(std::int64_t number) {
-  if (number < 0 || number > kMostMinibatches) throw DataError(kMessage, fmt::format("no minibatch has the number {}", number));
+  if (number < 0 || number > kMostMinibatches)
+    throw DataError(kMessage, fmt::format("it names minibatch {}, which does not exist", number));
 }
 
 }  // namespace
@@ -26,12 +27,12 @@ void check_alike(const wire::Join& join, std::string_view text, const ArenaLayou
   const std::string_view coded = text.substr(theirs.size(), static_cast<std::size_t>(join.compression));
   const std::string terms(text.substr(theirs.size() + coded.size()));
   if (const std::string what = difference(parse_layout(theirs), layout); !what.empty())
-    throw ConfigError(fmt::format("the worker's model (here) is not the server's (there): {}; give both the same recipe", what));
+    throw ConfigError(fmt::format("the worker's model (here) differs from the server's (there): {}; give both the same recipe", what));
   if (coded != options.compression.describe())
-    throw ConfigError(fmt::format("the worker compresses its pushes with '{}', and the server expects '{}'; give both the same recipe",
+    throw ConfigError(fmt::format("the worker compresses its pushes with '{}', but the server expects '{}'; give both the same recipe",
                                   coded, options.compression.describe()));
   if (const std::string what = difference(terms, options.terms); !what.empty())
-    throw ConfigError(fmt::format("the worker's recipe (here) is not the run's (there): {}; give both the same", what));
+    throw ConfigError(fmt::format("the worker's recipe (here) differs from the run's (there): {}; give both the same", what));
 }
 
 std::int64_t longest_introduction(const ArenaLayout& layout, const ServiceOptions& options) {
@@ -88,12 +89,13 @@ std::span<std::byte> Desk::room_for(std::string_view bytes) {
       expect_number(wire::unpack<wire::PushRequest>(bytes).push.complete_below);
       switch (wire::unpack<wire::PushRequest>(bytes).kind) {
         case wire::PushRequest::plain: return exactly(std::as_writable_bytes(std::span(gradient_.get(), length_)), "a gradient");
-        case wire::PushRequest::not_finite: return exactly({}, "a gradient that is not finite");
+        case wire::PushRequest::not_finite: return exactly({}, "it pushed a non-finite gradient");
         case wire::PushRequest::coded: break;
         default: throw DataError(kMessage, "it pushed an unknown kind of payload");
       }
-      if (!decoder_) throw DataError(kMessage, "it pushed a compressed gradient, and this server expects none");
-      if (size > code_.size()) throw DataError(kMessage, fmt::format("expected at most {} bytes of a code, got {}", code_.size(), size));
+      if (!decoder_) throw DataError(kMessage, "it pushed a compressed gradient, but this server expects none");
+      if (size > code_.size())
+        throw DataError(kMessage, fmt::format("expected a compressed gradient of at most {} bytes, got {}", code_.size(), size));
       return std::span(code_).first(size);
     case Verb::report:
       expect_number(wire::unpack<Report>(bytes).number);
@@ -101,7 +103,7 @@ std::span<std::byte> Desk::room_for(std::string_view bytes) {
     case Verb::pull:
       expect_number(wire::unpack<wire::PullRequest>(bytes).number);
       if (!wire::unpack<wire::PullRequest>(bytes).wanted && worker_ == kObserver)
-        throw DataError(kMessage, "an observer asked for no parameters");
+        throw DataError(kMessage, "an observer must ask for parameters");
       break;
     case Verb::done: wire::expect_body(bytes, sizeof(wire::Done)); break;
     case Verb::next: wire::expect_body(bytes, sizeof(wire::NextRequest)); break;

@@ -49,13 +49,14 @@ GrpcWorker::GrpcWorker(const std::vector<std::string>& addresses, const ArenaLay
     const wire::Joined& joined = places.emplace_back(links_[i]->connect());
     if (joined.begin != end || joined.end < end)
       throw ConfigError(
-          fmt::format("{} has the elements {} to {} of the model, and {} should come next; give the servers' addresses in order", address,
+          fmt::format("{} has the elements {} to {} of the model, but {} should come next; list the servers' addresses in order", address,
                       joined.begin, joined.end, end));
     end = joined.end;
     identity_.worker = static_cast<int>(joined.worker);  // assigned by the first server; the others are asked for the same number
   }
   if (end != layout.length)
-    throw ConfigError(fmt::format("the servers have {} of the model's {} elements; give the addresses of all of them", end, layout.length));
+    throw ConfigError(
+        fmt::format("the servers have only {} of the model's {} elements; list the addresses of all servers", end, layout.length));
   begin(identity_.worker, std::move(places), options.compression);
 }
 

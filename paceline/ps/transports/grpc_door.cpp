@@ -52,10 +52,10 @@ std::shared_ptr<grpc::Channel> encrypted_channel(const std::string& address, con
 
 [[noreturn]] void refuse_mismatch(const std::string& address, bool tls) {
   throw ConfigError(
-      tls ? fmt::format("the server at {} does not use TLS, and this worker does; give both sides certificates, or neither "
+      tls ? fmt::format("the server at {} does not use TLS, but this worker does; give both sides certificates, or neither "
                         "(ps.certificate, ps.key, ps.authority)",
                         address)
-          : fmt::format("the server at {} uses TLS, and this worker does not; give it ps.certificate, ps.key and ps.authority", address));
+          : fmt::format("the server at {} uses TLS, but this worker does not; set ps.certificate, ps.key and ps.authority", address));
 }
 
 }  // namespace
@@ -77,8 +77,8 @@ void Door::open(grpc::Server& server, std::function<std::size_t()> workers) {
   workers_ = std::move(workers);
   if (tls_) relay_.emplace();
   const comm::Reception::Mistake mistake{purpose(!tls_),
-                                         tls_ ? "it does not use TLS, and this server does; give both sides certificates, or neither"
-                                              : "it uses TLS, and this server does not; give both sides certificates, or neither"};
+                                         tls_ ? "it does not use TLS, but this server does; give both sides certificates, or neither"
+                                              : "it uses TLS, but this server does not; give both sides certificates, or neither"};
   reception_.emplace(
       std::move(listener), security_.secret, purpose(tls_.has_value()),
       [this](comm::Socket socket, const std::string& peer) { let_in(std::move(socket), peer); }, mistake);
@@ -99,7 +99,7 @@ void Door::let_in(comm::Socket socket, const std::string& peer) {
     callers = relay_ ? relay_->size() : callers_.size();
   }
   if (callers >= workers + kMostVisitors)
-    return log::warning("refused a connection from {}: {} others know the key and have not joined", peer, callers - workers);
+    return log::warning("refused a connection from {}: {} others know the key but have not joined yet", peer, callers - workers);
   limit_stuck(socket, kAcceptedStuck);
   if (tls_) encrypt(std::move(socket), peer);
   else hand_over(std::move(socket), peer);
@@ -143,7 +143,7 @@ std::shared_ptr<grpc::Channel> connect_through_door(const std::string& address, 
   } catch (const comm::OtherPurposeError&) {
     refuse_mismatch(address, tls.has_value());
   } catch (const comm::StrangerError& stranger) {
-    throw ConfigError(fmt::format("the server at {} is {}; give --key-file RUN/servers/key, or set PACELINE_JOB to what is in it", address,
+    throw ConfigError(fmt::format("the server at {} is {}; give --key-file RUN/servers/key, or set PACELINE_JOB to its content", address,
                                   stranger.what()));
   } catch (const comm::TlsError& error) {
     throw ConfigError(

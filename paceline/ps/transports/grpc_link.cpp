@@ -54,13 +54,13 @@ std::string Link::ask(const Question& question) {
       const std::string why = drop();
       if (patience == Nanoseconds(0)) patience = clock_.now() + identity_.options.patience;
       else if (clock_.now() > patience) give_up(why);
-      log::warning("{} is gone ({}); waiting for it", name(), why);
+      log::warning("{} cannot be reached ({}); waiting for it", name(), why);
     }
     join_until(patience);
     if (joined_.version < seen_)
       log::warning("{} is back with version {}, but had {}: the updates in between are lost; {} continues", name(), joined_.version, seen_,
                    who(identity_.worker));
-    else log::info("{} is there again; {} goes on", name(), who(identity_.worker));
+    else log::info("{} is back; {} continues", name(), who(identity_.worker));
     seen_ = joined_.version;
     if (question.once) return {};
   }
@@ -96,7 +96,7 @@ void Link::join_until(Nanoseconds moment) {
       overdue_ = clock_.now() + identity_.options.deadline;
       const auto now = wire::unpack<wire::Joined>(ask_once(introduction.question()));
       if (joined_.end > 0 && (now.begin != joined_.begin || now.end != joined_.end))
-        throw ConfigError(fmt::format("{} came back with another range of the model; start all workers again", name()));
+        throw ConfigError(fmt::format("{} is back with another range of the model; start all workers again", name()));
       const std::scoped_lock lock(mutex_);
       joined_ = now;
       return;

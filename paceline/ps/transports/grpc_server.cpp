@@ -195,7 +195,7 @@ wire::Join GrpcServer::Impl::read_join(grpc::ServerContext& context, Session::St
   const auto join = wire::unpack<wire::Join>(head);
   check_alike(join, receive_text(stream, bytes, longest_introduction(layout_, options_)), layout_, options_);
   if (join.worker < -1 || join.worker >= kMostWorkers)
-    throw ConfigError(fmt::format("no worker has the number {}; there are at most {}", join.worker, kMostWorkers));
+    throw ConfigError(fmt::format("there is no worker {}; there are at most {}", join.worker, kMostWorkers));
   return join;
 }
 
@@ -247,8 +247,8 @@ void GrpcServer::Impl::leave(const Session& session) {
   changed_.notify_all();
   const std::string name = fmt::format("{} at {}", who(session.worker()), session.peer());
   if (session.is_forgotten())
-    log::warning("{} was not heard of for {:.1f} s and is forgotten; {}", name, seconds(concurrent_->limits().silence), rest);
-  else if (broke) log::warning("{} is gone: its stream broke; {}", name, rest);
+    log::warning("{} sent nothing for {:.1f} s and counts as lost; {}", name, seconds(concurrent_->limits().silence), rest);
+  else if (broke) log::warning("{} is lost: its stream broke; {}", name, rest);
   else log::debug("{} has left; {}", name, rest);
 }
 
@@ -262,7 +262,7 @@ bool GrpcServer::Impl::has_joined(const grpc::ServerContext& context) const {
 }
 
 grpc::Status GrpcServer::Impl::beat(grpc::ServerContext& context, Session::Stream& stream) {
-  const grpc::Status unknown(grpc::StatusCode::NOT_FOUND, "this worker is not here");
+  const grpc::Status unknown(grpc::StatusCode::NOT_FOUND, "this worker has not joined");
   if (!has_joined(context)) return unknown;
   try {
     const Guest guest(*this, context, Guest::Purpose::beat);

@@ -76,13 +76,13 @@ comm::SocketAddress socket_address(const std::string& address) {
   int port = -1;
   const char* end = address.data() + address.size();
   const bool number = colon != std::string::npos && colon > 0 && std::from_chars(address.data() + colon + 1, end, port).ptr == end;
-  if (!number || port < 0 || port > 65535) throw ConfigError(fmt::format("'{}' is not an address; give it as host:port", address));
+  if (!number || port < 0 || port > 65535) throw ConfigError(fmt::format("'{}' is not an address; write it as host:port", address));
   return comm::tcp_address(host_of(address), port);
 }
 
 bool uses_tls(const Security& security) {
   const int given = !security.certificate.empty() + !security.key.empty() + !security.authority.empty();
-  if (given != 0 && given != 3) throw ConfigError("TLS needs all three: certificate, key and authority (files in PEM form)");
+  if (given != 0 && given != 3) throw ConfigError("TLS needs three PEM files: certificate, key and authority");
   return given == 3;
 }
 
@@ -131,7 +131,7 @@ void receive_payload(Reader& stream, std::span<std::byte> into) {
   while (!into.empty()) {
     if (!stream.Read(&buffer)) throw Broken("the stream ended within a message");
     if (buffer.Length() == 0 || buffer.Length() > into.size())
-      throw DataError("a payload", "the length of its pieces does not match its head");
+      throw DataError("a payload", "the length of its pieces does not match its header");
     for_each_slice(buffer, [&](std::span<const std::byte> bytes) {
       std::memcpy(into.data(), bytes.data(), bytes.size());
       into = into.subspan(bytes.size());
@@ -145,7 +145,7 @@ std::string receive_text(Reader& stream, std::int64_t bytes, std::int64_t most) 
   for (grpc::ByteBuffer buffer; std::ssize(text) < bytes;) {
     if (!stream.Read(&buffer)) throw Broken("the stream ended within a text");
     if (buffer.Length() == 0 || std::ssize(text) + static_cast<std::int64_t>(buffer.Length()) > bytes)
-      throw DataError("a text", "the length of its pieces does not match its head");
+      throw DataError("a text", "the length of its pieces does not match its header");
     text += bytes_of(buffer);
   }
   return text;
@@ -169,10 +169,10 @@ void check_exposure(const std::string& address, const Security& security) {
         "parameter servers as processes need the job's key; start them with `paceline run --servers`, or set PACELINE_JOB to the same "
         "secret for all of them");
   if (stays || uses_tls(security) || security.allow_insecure) return;
-  throw ConfigError(fmt::format(
-      "{} can be reached from other hosts, and anybody there could read and change the model; give TLS certificates, or allow it "
-      "explicitly on a network that you trust",
-      address));
+  throw ConfigError(
+      fmt::format("{} can be reached from other hosts, where anyone could read and change the model; set TLS certificates, or allow it "
+                  "explicitly on a network that you trust",
+                  address));
 }
 
 std::string who(int worker) { return worker == kObserver ? "server 0, which evaluates," : fmt::format("worker {}", worker); }

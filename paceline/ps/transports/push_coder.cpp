@@ -28,7 +28,7 @@ const Compressor& compressor_of(const PushCompression& compression) {
   std::vector<std::string_view> others;
   for (const auto& entry : compress::compressors())
     if (carries_pushes(entry.make)) others.push_back(entry.key);
-  throw ConfigError(fmt::format("{} needs all workers at the same time and cannot compress a push to a server; choose one of {}",
+  throw ConfigError(fmt::format("{} needs all workers at the same time, so it cannot compress a push to a server; choose one of {}",
                                 compression.name, fmt::join(others, ", ")));
 }
 
@@ -64,7 +64,7 @@ std::string PushCompression::describe() const {
 
 void PushCompression::check(bool replica) const {
   if (name.empty()) return;
-  if (replica) throw ConfigError("this rule's workers push parameters, and only gradients can be compressed; leave comm.compression out");
+  if (replica) throw ConfigError("this rule's workers push parameters, but only gradients can be compressed; leave comm.compression out");
   compressor_of(*this);
 }
 

@@ -113,7 +113,7 @@ void RankServer::work(const std::stop_token& stop) {
       else std::this_thread::sleep_for(std::exchange(nap, std::min(2 * nap, kLongestNap)));
     }
   } catch (const std::exception& error) {
-    log::error("server {} serves no more: {}", ranks_->rank(), error.what());
+    log::error("server {} has stopped serving: {}", ranks_->rank(), error.what());
     {
       const std::scoped_lock lock(mutex_);
       problem_ = std::current_exception();

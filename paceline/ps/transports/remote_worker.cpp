@@ -22,7 +22,7 @@ wire::Head Question::check(std::string_view answer, const std::string& server) c
     return told;
   }
   if (told.verb != verb())
-    throw DataError(server, fmt::format("it was asked for '{}' and answered '{}'", wire::name(verb()), wire::name(told.verb)));
+    throw DataError(server, fmt::format("it was asked for '{}' but answered '{}'", wire::name(verb()), wire::name(told.verb)));
   if (told.payload != 0 && told.payload != std::ssize(into))
     throw DataError(server, fmt::format("expected {} bytes, got {}", into.size(), told.payload));
   return told;
@@ -41,7 +41,7 @@ void RemoteWorker::begin(int worker, std::vector<wire::Joined> places, const Pus
     answer_.resize(static_cast<std::size_t>(layout_.length));
   for (const wire::Joined& place : places_) {
     if (place.begin < 0 || place.end < place.begin || place.end > layout_.length)
-      throw DataError("a server", fmt::format("it claims the elements {} to {} of {}", place.begin, place.end, layout_.length));
+      throw DataError("a server", fmt::format("it announced the elements {} to {} of {}", place.begin, place.end, layout_.length));
     if (compression.name.empty() || worker_ == kObserver) continue;
     encoders_.emplace_back(compression, parts_of(layout_).slice(place.begin, place.end), worker_, place.begin, layout_.length);
   }

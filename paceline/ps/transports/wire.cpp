@@ -19,19 +19,19 @@ std::string_view name(Verb verb) { return kNames.at(static_cast<std::size_t>(ver
 
 Head unpack_head(std::string_view bytes) {
   Head head;
-  if (bytes.size() < sizeof(Head)) throw malformed(fmt::format("{} bytes are no head", bytes.size()));
+  if (bytes.size() < sizeof(Head)) throw malformed(fmt::format("{} bytes are too short for a header", bytes.size()));
   std::memcpy(&head, bytes.data(), sizeof(Head));
-  if (head.magic != Head{}.magic) throw malformed("whoever sends is not a Paceline");
+  if (head.magic != Head{}.magic) throw malformed("the sender is not Paceline");
   if (head.version != Head{}.version)
-    throw malformed(
-        fmt::format("the other side speaks version {}, this one {}; use the same Paceline on all hosts", head.version, Head{}.version));
-  if (static_cast<std::size_t>(head.verb) >= kNames.size() || head.payload < 0) throw malformed("its head makes no sense");
+    throw malformed(fmt::format("the other side uses protocol version {}, this one {}; use the same version of Paceline on all hosts",
+                                head.version, Head{}.version));
+  if (static_cast<std::size_t>(head.verb) >= kNames.size() || head.payload < 0) throw malformed("its header is invalid");
   return head;
 }
 
 void expect_body(std::string_view bytes, std::size_t size) {
   if (bytes.size() != sizeof(Head) + size)
-    throw malformed(fmt::format("expected {} bytes of head, got {}", sizeof(Head) + size, bytes.size()));
+    throw malformed(fmt::format("expected a header of {} bytes, got {}", sizeof(Head) + size, bytes.size()));
 }
 
 void expect_text(std::int64_t bytes, std::int64_t most) {

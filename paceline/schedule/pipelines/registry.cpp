@@ -10,10 +10,11 @@ PipelineSchedule zero_bubble();
 
 std::span<const Entry<PipelineSchedule>> pipelines() {
   static const Entry<PipelineSchedule> table[] = {
-      {"gpipe", "all micro-batches forward, then all back; keeps the activations of all of them", gpipe()},
-      {"1f1b", "one forward, one back; gpipe's bubble, activations of as many micro-batches as stages", one_forward_one_backward()},
-      {"interleaved_1f1b", "1f1b with several chunks of the model on each rank; less bubble, more messages", interleaved_1f1b()},
-      {"zero_bubble", "1f1b with weight gradients put off into its bubble (ZB-H1); its activations", zero_bubble()},
+      {"gpipe", "all micro-batches forward, then all backward; keeps the activations of all of them", gpipe()},
+      {"1f1b", "one forward, one backward; gpipe's bubble, but activations of only as many micro-batches as stages",
+       one_forward_one_backward()},
+      {"interleaved_1f1b", "1f1b with several chunks of the model per rank; smaller bubble, more messages", interleaved_1f1b()},
+      {"zero_bubble", "1f1b that computes weight gradients later, in its bubble (ZB-H1); the same activations", zero_bubble()},
   };
   return table;
 }
