@@ -1,4 +1,4 @@
-// Component data_parallel: a training loop of one's own on many workers. Any torch::nn::Module, any torch::optim, or the Updater here.
+// Component data_parallel: your own training loop on many workers. Any torch::nn::Module, any torch::optim, or the Updater here.
 //
 //   paceline::DataParallel parallel(*net, *comm);                       // backward() now leaves the mean of all workers' gradients
 //   paceline::LocalSgd average(*net, *comm, {.period = 8});             // or: each worker trains a replica, and they meet

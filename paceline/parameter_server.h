@@ -1,4 +1,4 @@
-// Component parameter_server: servers have the parameters, and the workers of a loop of one's own push gradients and pull parameters.
+// Component parameter_server: servers hold the parameters, and the workers of your own loop push gradients and pull parameters.
 //
 //   if (paceline::serve(*net, options)) return 0;                       // this process is a server: it has served, and all have left
 //   paceline::ServerClient server(*net, options);

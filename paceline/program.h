@@ -1,4 +1,4 @@
-// Component program: a main() with the command line of `paceline train`, for a module of one's own.
+// Component program: a main() with the command line of `paceline train`, for your own module.
 //
 //   return paceline::program::train_program(argc, argv, defaults, [](const paceline::train::Recipe&) { return workload; });
 //

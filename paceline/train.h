@@ -1,4 +1,4 @@
-// Component train: the Trainer, for a recipe's network or for a module, a loss and datasets of one's own.
+// Component train: the Trainer, for a recipe's network, or for your own module, loss and datasets.
 //
 //   paceline::train::Workload workload{.name = "net", .model = paceline::nn::models_of([] { return Net(); }), …};
 //   paceline::train::Trainer trainer(recipe, {.bus = bus, .clock = clock, .stop = stop, .workload = workload});

@@ -1,4 +1,4 @@
-// A parameter server for a training loop of one's own: any torch::nn::Module, one call per step.
+// A parameter server for a user's own training loop: any torch::nn::Module, one call per step.
 //
 //   paceline::ServerOptions options;                                    // rule, consistency and optimizer of the servers
 //   options.ps.rule = "dc_asgd";
@@ -41,7 +41,7 @@ struct ServerOptions {
 /// Servers in this process, for workers that are its threads.
 class ParameterServer {
  public:
-  /// The servers begin with the module's parameters. ConfigError where such servers cannot be.
+  /// The servers begin with the module's parameters. ConfigError if such servers are impossible.
   ParameterServer(torch::nn::Module& module, int workers, const ServerOptions& options);
   ~ParameterServer();
   ParameterServer(const ParameterServer&) = delete;
@@ -67,9 +67,9 @@ class ServerClient {
   ServerClient(const ServerClient&) = delete;
   ServerClient& operator=(const ServerClient&) = delete;
 
-  /// After backward(), or after the loop's own optimizer where that makes the updates. Returns when the module has the parameters to go on
-  /// with, which may mean to wait for other workers: that is the consistency's. What is not finite the servers refuse, and the worker goes
-  /// on with their parameters. `loss` of the minibatch: ConfigError where lc_asgd, which compensates by it, is given none.
+  /// After backward(), or after the loop's own optimizer where that makes the updates. Returns when the module has the parameters to
+  /// continue with, which may mean to wait for other workers: that is the consistency's. What is not finite the servers refuse, and the
+  /// worker goes on with their parameters. `loss` of the minibatch: ConfigError if lc_asgd, which compensates by it, is given none.
   void step(double rate, std::optional<double> loss = std::nullopt);
   int worker() const;
 

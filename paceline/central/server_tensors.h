@@ -24,7 +24,7 @@ class ServerTensors {
   at::Tensor shown() const { return tensor(server_.shown(), server_.length()); }            // what is evaluated
   at::Tensor statistics() const { return tensor(server_.statistics(), server_.statistics_length()); }
 
-  /// A copy of its whole state beside the parameters. Names begin with `prefix`.
+  /// A copy of its whole state besides the parameters. Names begin with `prefix`.
   std::vector<step::NamedTensor> save(const std::string& prefix) const;
   /// Ignores what a checkpoint has of other workers. ConfigError if it does not fit; then nothing has changed.
   void load(std::span<const step::NamedTensor> state, const std::string& prefix) const;

@@ -25,7 +25,7 @@ concept TensorLike = requires(const T& tensor) {
   static_cast<int>(tensor.scalar_type());
 };
 
-/// The type whose number in at::ScalarType this is. Throws ConfigError where collectives do not know it; `name` is for the message.
+/// The type whose number in at::ScalarType this is. Throws ConfigError if collectives do not know it; `name` is for the message.
 DType dtype_of_scalar_type(int number, std::string_view name);
 
 /// Whoever starts the operation keeps the memory alive and untouched until the Work is done; on a GPU, until wait() has returned, and what

@@ -1,12 +1,12 @@
-// A group of ranks that talk to one another, be they threads, processes or hosts.
+// A group of ranks that communicate, whether they are threads, processes or hosts.
 //
 //   auto comm = connect(config);
 //   comm->run(allreduce(gradients, {.op = ReduceOp::mean}));             // waits
-//   Work work = comm->start(allreduce(bucket)); …; work.wait();         // goes on meanwhile
+//   Work work = comm->start(allreduce(bucket)); …; work.wait();         // continues meanwhile
 //
 // Collectives must be called in the same order on all ranks; sends and receives match by peer and tag and wait for nobody else. An
 // operation that does not end within its deadline, or whose peer died, throws PeerError with rank, operation and sequence; the communicator
-// is then of no more use. Nothing aborts and nothing hangs.
+// is then unusable. Nothing aborts and nothing hangs.
 //
 // Memory of a GPU is used in the order of its stream (buffer.h): an operation comes after what was put there before the call, and what is
 // put there after run() or Work::wait() comes after the operation. The host may be back before the GPU has done it.
@@ -36,23 +36,23 @@ struct CommConfig {
   bool record = true;
   bool check = false;
   std::vector<std::int64_t> fail_at;  // rank, operation
-  std::int64_t per_host = 0;          // 0: as it is; otherwise so many neighbours count as a host
+  std::int64_t per_host = 0;          // 0: as it is; otherwise this many neighbours count as a host
   double link_gbit_per_s = 0;         // of each host; 0: as it is
   double link_latency_us = 0, link_jitter_us = 0;
   bool repeatable = true;  // auto chooses by built-in costs, not by measured ones: the same in every run. A recipe's is train.repeatable
 
   Nanoseconds deadline() const { return Nanoseconds(static_cast<std::int64_t>(deadline_s * 1e9)); }
   Nanoseconds silence() const { return Nanoseconds(static_cast<std::int64_t>(silence_s * 1e9)); }
-  /// For ranks that have not come to the start yet: longer than a short deadline, since programs take their time to load, the more of
-  /// them share a core the longer.
+  /// For ranks that have not connected yet: longer than a short deadline, because programs take time to load, and longer the more of
+  /// them share a core.
   Nanoseconds connect_deadline(const World& world) const;
   bool shapes() const { return link_gbit_per_s > 0 || link_latency_us > 0 || link_jitter_us > 0; }
   void describe(Section& section);
-  /// Throws ConfigError for what cannot be with so many ranks.
+  /// Throws ConfigError for settings that are impossible with this many ranks.
   void check_for(int ranks) const;
 };
 
-/// Zeroed memory that lives as long as somebody holds it.
+/// Zeroed memory that lives as long as anyone holds it.
 using Memory = std::shared_ptr<void>;
 
 class Communicator {
@@ -61,7 +61,7 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual Topology topology() const = 0;
-  /// By rank: its host. What they are called says nothing; ranks of one host have the same.
+  /// By rank: the number of its host. The numbers mean nothing, but ranks of one host have the same.
   virtual std::vector<int> hosts() const;
   virtual std::string engine() const = 0;
   /// What the run calls a rank of this group, which may have been split off. Errors name ranks of the run.

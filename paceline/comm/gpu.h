@@ -59,7 +59,7 @@ class OnDeviceOf {
 
 /// The GPU that memory lies on; for other memory, the one that this thread speaks to.
 int device_of(const void* data);
-/// From now on this thread's GPU reads and writes memory of that one, as cudaMalloc gives it. ConfigError where it cannot.
+/// From now on this thread's GPU reads and writes memory of that one, as cudaMalloc gives it. ConfigError if it cannot.
 void reach(int device);
 
 /// How another process of this host reaches a piece of GPU memory (CUDA IPC).
@@ -68,9 +68,9 @@ struct Card {
   void* address;         // in that process
   std::byte handle[64];
 };
-/// Zeroed memory of this thread's GPU that other processes can open by its card. ConfigError where there is no memory left, or no IPC.
+/// Zeroed memory of this thread's GPU that other processes can open by its card. ConfigError if there is no memory left, or no IPC.
 std::shared_ptr<void> share(std::int64_t bytes, Card& card);
-/// Another rank's memory. ConfigError where this thread's GPU cannot read it.
+/// Another rank's memory. ConfigError if this thread's GPU cannot read it.
 std::shared_ptr<void> open(const Card& card);
 
 /// As combine_all of reduce.h, with the same order and the same rounding, on the stream. All memory on one device.

@@ -1,7 +1,7 @@
-// A collective on memory of a GPU that goes on beside its caller's stream.
+// A collective on memory of a GPU that runs beside its caller's stream.
 //
 // It begins when what the caller's stream had to do at start() is done, and runs on a stream of the communicator's. Whoever waits for the
-// Work lets the caller's stream wait for the collective; the host goes on as soon as all ranks have come, with the deadline that every
+// Work lets the caller's stream wait for the collective; the host continues as soon as all ranks have arrived, with the deadline that every
 // operation has.
 #pragma once
 

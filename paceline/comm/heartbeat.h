@@ -13,7 +13,7 @@ namespace paceline::comm {
 
 class Heartbeat {
  public:
-  /// `socket`: a connection to the server that nothing else uses. `limit`: how long any rank may be silent; 0: for ever.
+  /// `socket`: a connection to the server that nothing else uses. `limit`: how long any rank may be silent; 0: forever.
   Heartbeat(Socket socket, Nanoseconds limit);
   ~Heartbeat();
   Heartbeat(const Heartbeat&) = delete;

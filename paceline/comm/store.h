@@ -26,7 +26,7 @@ class Store {
   /// Adds to a counter that starts at 0, and returns its new value. get() returns it as text.
   virtual std::int64_t add(const std::string& key, std::int64_t amount, Nanoseconds deadline = kStoreDeadline) = 0;
 
-  /// From here on this process sends heartbeats, and learns which rank was silent for `limit` (0: for ever). Called once, at the start.
+  /// From here on this process sends heartbeats, and learns which rank was silent for `limit` (0: forever). Called once, at the start.
   virtual void start_heartbeat(Nanoseconds /*limit*/) {}
   /// The rank that was given up because it was silent: the same on all ranks, and final. Cheap enough to be called in a loop.
   virtual std::optional<Loss> loss() const { return std::nullopt; }

@@ -1,4 +1,4 @@
-// The store of a world of processes, over TCP or an abstract unix socket: rank 0 serves it (tcp_store_server.h), everybody is a client.
+// The store of a world of processes, over TCP or an abstract unix socket: rank 0 serves it (tcp_store_server.h), all ranks are clients.
 // connect_store() of world.h chooses the endpoints; these two open the store at them.
 #pragma once
 

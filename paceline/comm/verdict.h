@@ -26,7 +26,7 @@ class Silence {
   /// The most time that counts between two looks, whatever the clock says.
   static constexpr Nanoseconds kMostPerLook = std::chrono::milliseconds(500);
 
-  /// This rank is alive. It may be silent for `limit` from now on; 0: for ever.
+  /// This rank is alive. It may be silent for `limit` from now on; 0: forever.
   void beat(int rank, Nanoseconds limit);
   /// It closed its connection: it left or died, which its peers can tell better.
   void forget(int rank) { ranks_.erase(rank); }

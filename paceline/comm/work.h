@@ -1,4 +1,4 @@
-// The handle of an operation that goes on.
+// The handle of an operation in flight.
 //
 // On memory of the CPU a Work that is done means that the data is there. On memory of a GPU it means that the host's part is over: the data
 // is there for what the buffer's stream does after wait(), and the host sees it once it has waited for that stream.
@@ -26,8 +26,8 @@ class Work {
   void wait() const {
     if (state_) state_->wait();
   }
-  /// Gives it up where it is not done, so that the memory it would fill may go; a Work that is merely dropped goes on. The other side may
-  /// wait for its part until the deadline. With a collective the communicator is given up too.
+  /// Gives it up if it is not done, so that the memory it would fill can be freed; a Work that is merely dropped continues. The other side
+  /// may wait for its part until the deadline. With a collective the communicator is given up too.
   void abandon() const {
     if (state_) state_->abandon();
   }

@@ -32,7 +32,7 @@ class Hits {
 /// The k-th largest magnitude, as bits, 1 ≤ k ≤ sizes.size(); found by counting, 10 bits at a time.
 std::uint32_t kth_largest(std::span<const std::uint32_t> sizes, std::int64_t k);
 
-/// Throws ConfigError if the indices of the range do not fit into so many bits.
+/// Throws ConfigError if the indices of the range do not fit into this many bits.
 void check_length(const char* compressor, const RangeLayout& layout, int bits);
 
 /// Throws DataError unless index(0), index(1) … are ascending indices of values of the layout.

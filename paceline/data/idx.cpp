@@ -43,7 +43,7 @@ class Reader {
     if (read_some(extra) != 0) throw DataError(name_, end, "has more bytes than its header says; download it again");
   }
 
-  /// Whether this file can hold so many bytes: deflate never compresses better than 1032 to 1. Checked before memory is allocated.
+  /// Whether this file can hold this many bytes: deflate never compresses better than 1032 to 1. Checked before memory is allocated.
   bool can_hold(std::int64_t bytes) const { return bytes <= std::ssize(stored_) * (packed_ ? 1032 : 1); }
 
  private:

@@ -172,7 +172,7 @@ Character first_character(std::string_view text) {
     if ((byte(i) & 0xc0) != 0x80) return {};
     character = character << 6 | (byte(i) & 0x3f);
   }
-  constexpr char32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};  // the smallest character that needs so many bytes
+  constexpr char32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};  // the smallest character that needs this many bytes
   const bool surrogate = character >= 0xd800 && character < 0xe000;
   if (character < kLeast[bytes] || character > 0x10ffff || surrogate) return {};
   return {kind_of(character), bytes};

@@ -10,7 +10,7 @@
 
 namespace paceline::data_parallel {
 
-/// Returns the module. ConfigError where it is a GraphModule or has one, or differs between the workers. `who` asks. Collective.
+/// Returns the module. ConfigError if it is a GraphModule or has one, or differs between the workers. `who` asks. Collective.
 torch::nn::Module& check_alike(torch::nn::Module& module, comm::Communicator& comm, const std::string& who);
 
 /// Whether any two workers are threads of one process. Collective.

@@ -112,7 +112,7 @@ void BucketLane::expose(Wait wait) {
   const Nanoseconds began = clock_.now(), computed = computed_;
   wait();
   const Nanoseconds waited = clock_.now() - began, computing = computed_.load() - computed;
-  exposed_ += std::max(waited - computing, Nanoseconds(0));  // less where an update was under way when the wait began
+  exposed_ += std::max(waited - computing, Nanoseconds(0));  // less where an update was in progress when the wait began
 }
 
 void BucketLane::finish() {

@@ -1,7 +1,7 @@
 // Buckets: ranges of the arena whose gradients travel together, in the order in which the backward pass completes them.
 //
-// A bucket leaves the moment its last gradient is there, while the pass goes on: a thread of its own (the lane) takes one bucket after the
-// other and does with it what it was told to do: reduce it, update its parameters. Without overlap the same is done in the training
+// A bucket leaves the moment its last gradient is there, while the pass continues: a thread of its own (the lane) takes one bucket after
+// the other and does with it what it was told to do: reduce it, update its parameters. Without overlap the same is done in the training
 // thread, after the pass, or between its layers where memory must not wait. There a bucket can be begun when it is full and treated when
 // the next one is: workers that come to it at different times, as they do between layers, then wait for nobody.
 //
@@ -67,7 +67,7 @@ class BucketLane {
 
   /// The training thread waited for communication; on a GPU its stream did.
   double exposed_s() const { return on_stream_.measures() ? on_stream_.seconds() : seconds(exposed_); }
-  /// Buckets were under way.
+  /// Buckets were in flight.
   double busy_s() const { return on_stream_.measures() ? on_stream_.seconds() : seconds(busy_); }
 
  private:
@@ -77,7 +77,7 @@ class BucketLane {
   void learn();
   void launch();  // all buckets whose turn has come
   void treat(const Bucket& bucket);
-  void treat_begun(std::size_t but);  // all but so many
+  void treat_begun(std::size_t but);  // all but this many
   template <class Wait>
   void expose(Wait wait);
 

@@ -11,7 +11,7 @@ namespace paceline::data_parallel {
 /// Memory from the engine in which its collectives are fastest; on a GPU, LibTorch's.
 tensor::Allocate allocate_from(comm::Communicator& comm);
 
-/// Payload that each of `workers` sends in a good allreduce of so many bytes.
+/// Payload that each of `workers` sends in a good allreduce of this many bytes.
 inline std::int64_t allreduce_bytes(std::int64_t bytes, int workers) { return 2 * bytes * (workers - 1) / workers; }
 
 }  // namespace paceline::data_parallel

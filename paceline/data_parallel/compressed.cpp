@@ -126,7 +126,7 @@ class Dense final : public Compressed {
   at::Tensor codes_, arrived_;      // bytes: [workers × room] of the bucket that needs most
 };
 
-/// Codes that everybody gets whole.
+/// Codes that every worker gets whole.
 class Sparse final : public Compressed {
  public:
   Sparse(const ExchangeSetup& setup, const compress::Compressor& compressor, std::unique_ptr<compress::Coder> coder)

@@ -5,7 +5,7 @@
 
 namespace paceline::data_parallel {
 
-/// ConfigError where compressors cannot work on the arena's gradients.
+/// ConfigError if compressors cannot work on the arena's gradients.
 void check_compressible(const ExchangeSetup& setup);
 /// What `setup.compression` says, among several workers.
 std::unique_ptr<Exchange> make_compressed(const ExchangeSetup& setup);

@@ -37,7 +37,7 @@ class Compressed : public Exchange {
   compress::Moment moment(const Bucket& bucket, std::uint64_t stage) const;
   void count_bytes(const Bucket& bucket, std::int64_t sent);
   float* gradients() const { return values_.data_ptr<float>(); }
-  void* stream() const;  // of the GPU; null where values are the host's
+  void* stream() const;  // of the GPU; null if values are the host's
   static void fill_with_zeros(const at::Tensor& values);
 
   const ExchangeSetup setup_;

@@ -69,7 +69,7 @@ struct DataParallel::State {
     if (options.synchronise_norms && comm.size() > 1) synchronise_norms();
   }
 
-  /// With a communicator of their own: norms meet in the middle of a pass, while gradients are under way.
+  /// With a communicator of their own: norms meet in the middle of a pass, while gradients are in flight.
   void synchronise_norms() {
     if (arena.gradients().is_cuda() && data_parallel::share_process(comm))
       throw ConfigError(

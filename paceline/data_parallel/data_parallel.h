@@ -1,10 +1,10 @@
-// Data parallelism for a training loop of one's own: any torch::nn::Module, any torch::optim, no Paceline trainer.
+// Data parallelism for a user's own training loop: any torch::nn::Module, any torch::optim, no Paceline trainer.
 //
 //   auto comm = paceline::comm::connect();                              // finds its rank and the others by itself
 //   paceline::DataParallel parallel(*model, *comm);                     // before the optimizer is made
 //   … torch::data::make_data_loader(set, paceline::ShardedSampler(size, *comm), batch) …
 //
-// From then on, loss.backward() leaves the mean of all workers' gradients in the parameters' .grad: buckets leave while autograd goes on,
+// From then on, loss.backward() leaves the mean of all workers' gradients in the parameters' .grad: buckets leave while autograd continues,
 // and backward() returns when all have arrived. The loop stays as it is. A pass that throws is the last one: what has left of it cannot be
 // taken back, so whatever comes after it throws too.
 //
@@ -38,7 +38,7 @@ class DataParallel {
  public:
   struct Options {
     double bucket_mb = 8;              // gradients that travel together
-    bool overlap = true;               // send them while the backward pass goes on
+    bool overlap = true;               // send them while the backward pass continues
     std::string compression = "none";  // how they shrink on their way: a key of `paceline list compressors`; "none" or empty: not at all
     compress::CompressConfig compress = {};  // its settings, [compress] of a recipe
     double momentum = 0;                     // dgc: that of SGD, which it applies before it compresses; give the optimizer 0

@@ -12,7 +12,7 @@ namespace paceline::data_parallel {
 class Exchange {
  public:
   virtual ~Exchange() = default;
-  /// Between passes: the buckets are cut anew.
+  /// Between passes: the buckets are cut again.
   virtual void prepare(const std::vector<Bucket>&) {}
   virtual void begin_step(const step::Point&) {}
   /// The arena's gradients in the bucket become their mean over all workers. Collective.
@@ -45,9 +45,9 @@ struct ExchangeSetup {
   bool bf16 = false;                       // uncompressed gradients travel in bf16 and are added in fp32
 };
 
-/// Gradients as they are ("none") or compressed; one worker has nothing to compress. ConfigError where the arena cannot be compressed.
+/// Gradients as they are ("none") or compressed; one worker has nothing to compress. ConfigError if the arena cannot be compressed.
 std::unique_ptr<Exchange> make_exchange(const ExchangeSetup& setup);
-/// What `context.compression` says; one worker goes on with what several before it did not send.
+/// What `context.compression` says; one worker continues with what several before it did not send.
 std::unique_ptr<Exchange> make_exchange(const step::Context& context);
 
 }  // namespace paceline::data_parallel

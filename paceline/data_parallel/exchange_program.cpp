@@ -23,7 +23,7 @@ void write_exchange(schedule::ProgramWriter& writer, const schedule::ProgramSett
       return;
     case CompressedTraffic::sparse:
       writer.compute(lane, Work::encode, elements, ready);
-      talk(Kind::all_gather, settings.data, sizeof(std::int64_t));  // how long everybody's codes are
+      talk(Kind::all_gather, settings.data, sizeof(std::int64_t));  // the lengths of all workers' codes
       talk(Kind::all_gather, elements * settings.data, bytes);
       writer.compute(lane, Work::decode, elements);
       return;

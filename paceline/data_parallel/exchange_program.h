@@ -7,7 +7,7 @@
 
 namespace paceline::data_parallel {
 
-/// Exchange::average(), or scatter(), of a bucket of so many elements. `ready`: what the first action comes after.
+/// Exchange::average(), or scatter(), of a bucket of this many elements. `ready`: what the first action comes after.
 void write_exchange(schedule::ProgramWriter& writer, const schedule::ProgramSettings& settings, schedule::Action::Lane lane,
                     std::int64_t elements, bool scatters, const std::vector<int>& ready);
 

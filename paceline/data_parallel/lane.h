@@ -1,4 +1,4 @@
-// A thread that does one job after the other, in the order in which they were given, while whoever gave them goes on: buckets that are
+// A thread that does one job after the other, in the order in which they were given, while whoever gave them continues: buckets that are
 // reduced during the backward pass, parameters that are gathered for the next unit.
 #pragma once
 
@@ -18,7 +18,7 @@ class Lane {
   using Ticket = std::uint64_t;
 
   Lane() = default;
-  /// Waits for the job that is under way, and leaves the others.
+  /// Waits for the job that is running, and leaves the others.
   ~Lane();
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;

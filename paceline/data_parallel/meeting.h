@@ -1,6 +1,6 @@
 // Replicas that meet: workers train a copy of the model each, and what happens to its parameters after a worker's own update is a Meeting.
-// The strategies local_sgd, sparknet, easgd, diloco, gossip, ad_psgd and sgp are one each (strategies/), and so are the objects for a loop
-// of one's own (replica.h).
+// The strategies local_sgd, sparknet, easgd, diloco, gossip, ad_psgd and sgp are one each (strategies/), and so are the objects for a
+// user's own loop (replica.h).
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// An operation under way, in a scope that its memory does not outlive: given up where the scope is left before it is done.
+// An operation in flight, in a scope that its memory does not outlive: given up where the scope is left before it is done.
 #pragma once
 
 #include <utility>

@@ -12,7 +12,7 @@ namespace paceline::data_parallel {
 step::NamedTensor own_row(const comm::Communicator& comm, const std::string& name, const at::Tensor& mine);
 
 /// Fills `mine` from such a tensor: its own row, or, where there were other workers then, the mean of all, which keeps what they meant
-/// together. ConfigError where it is missing, or its length differs.
+/// together. ConfigError if it is missing, or its length differs.
 void take_row(const comm::Communicator& comm, std::span<const step::NamedTensor> state, const std::string& name, at::Tensor& mine);
 
 /// The sum of all rows, [n], a stretch of columns at a time. ConfigError as above.

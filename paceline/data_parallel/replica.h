@@ -1,4 +1,4 @@
-// Workers that train a replica each in a loop of one's own, and meet after their steps: any torch::nn::Module, any torch::optim.
+// Workers that train a replica each in a user's own loop, and meet after their steps: any torch::nn::Module, any torch::optim.
 //
 //   paceline::LocalSgd average(*model, *comm, {.period = 8});      // before the optimizer is made
 //   …

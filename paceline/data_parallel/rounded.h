@@ -2,7 +2,7 @@
 //
 // Every worker rounds its gradients once and sends each part of a bucket to the part's owner, who adds what arrives in fp32, in the order
 // of the ranks: the sums have the same bits whoever owns them, and by every engine. A part that stays with its owner is not rounded again;
-// a mean that everybody needs is, once, on its way back.
+// a mean that all workers need is, once, on its way back.
 #pragma once
 
 #include "paceline/data_parallel/exchange.h"

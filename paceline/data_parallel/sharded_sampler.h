@@ -19,7 +19,7 @@ template <class T>
 using Optional = c10::optional<T>;  // what LibTorch's samplers used before
 #endif
 
-/// Gives each worker its share of 0 … size−1, shuffled anew in every epoch in an order that all workers know. All get equally many: where
+/// Gives each worker its share of 0 … size−1, shuffled again in every epoch in an order that all workers know. All get equally many: where
 /// the size cannot be divided, some samples come twice.
 class ShardedSampler : public torch::data::samplers::Sampler<> {
  public:

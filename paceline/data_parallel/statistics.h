@@ -28,7 +28,7 @@ class WorkerStatistics {
 
   const step::Context& context_;
   bool first_, synchronised_;
-  std::unique_ptr<comm::Communicator> comm_;  // of the norms alone: they meet in the middle of a pass, while gradients are under way
+  std::unique_ptr<comm::Communicator> comm_;  // of the norms alone: they meet in the middle of a pass, while gradients are in flight
   at::Tensor own_;                            // while the module has what was agreed on
 };
 

@@ -115,7 +115,7 @@ struct Alias {
 /// The number of positions of one sequence that an expert takes: capacity × top × positions / experts, rounded up, at most all positions.
 std::int64_t expert_slots(const Layer& layer);
 
-/// ConfigError, with the nearest choices that work, if the experts cannot be divided evenly among so many data-parallel workers.
+/// ConfigError, with the nearest choices that work, if the experts cannot be divided evenly among this many data-parallel workers.
 void check_experts(std::int64_t experts, std::int64_t workers);
 
 struct Counts {

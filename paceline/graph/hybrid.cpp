@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kImpossible = std::numeric_limits<double>::infinity();
 
-/// The bytes that a worker sends in a step to exchange a tensor of so many bytes per sample.
+/// The bytes that a worker sends in a step to exchange a tensor of this many bytes per sample.
 double sent(const Traffic& traffic, int workers, std::int64_t batch) {
   const double all = static_cast<double>(traffic.bytes * batch), parts = workers, others = (parts - 1) / parts;
   switch (traffic.exchange) {

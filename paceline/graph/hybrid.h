@@ -17,7 +17,7 @@ namespace paceline::graph {
 
 /// How `workers` of the data axis share the layers that `which` names: "auto" (each layer whose activations are fewer bytes than its
 /// gradients, in a step of `batch` samples), or names separated by commas, in which a trailing * matches anything. ConfigError for names
-/// that match nothing, layers that are not fully connected, and features that so many workers cannot share.
+/// that match nothing, layers that are not fully connected, and features that this many workers cannot share.
 TensorSplit hybrid_split(const Graph& graph, const std::string& which, int workers, std::int64_t batch);
 
 /// The bytes that a worker sends in a step for the layers that are split, in fp32.

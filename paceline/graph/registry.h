@@ -19,7 +19,7 @@ struct ModelConfig {
   bool tied = false;                                // gpt: the head's weight is the token embedding
   std::int64_t experts = 0, experts_top = 1;        // gpt: MLPs of a block with experts, and how many of them see a position
   double expert_capacity = 1.25, balance = 0.01;    // gpt: room of an expert; weight of the balance loss
-  std::int64_t expert_every = 2;                    // gpt: so many blocks have one with experts
+  std::int64_t expert_every = 2;                    // gpt: every n-th block has experts
   double multiplier = 1;                            // of the channels of convolutional networks (MobileNet's width multiplier)
   double dropout = -1;                              // below 0: the network's own
   bool zero_init_residual = false;                  // resnets: the last norm of a block starts at 0 (Goyal et al.)

@@ -1,4 +1,4 @@
-// Where the processes of a job meet: addresses that all of them can reach, and ports that no other program gets while the job runs.
+// The addresses of a job: hosts that all its processes can reach, and ports that no other program gets while the job runs.
 #pragma once
 
 #include <list>

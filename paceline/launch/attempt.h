@@ -1,5 +1,5 @@
 // One start of all ranks of a job: their processes, output and signals, until the last has ended. The consequences of the end of one of
-// them differ between equals (equals.h) and servers and workers (fleet.h); those two derive from this.
+// them differ between jobs without parameter servers (ranks_attempt.h) and with them (servers_attempt.h); those two derive from this.
 #pragma once
 
 #include <optional>

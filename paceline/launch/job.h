@@ -1,4 +1,4 @@
-// What to run: a program as the ranks of a plan, either as equals or as parameter servers and workers.
+// What to run: a program as the ranks of a plan, either all alike or as parameter servers and workers.
 #pragma once
 
 #include <string>
@@ -12,11 +12,11 @@ namespace paceline::launch {
 
 struct Job {
   Plan plan;
-  int servers = 0;                            // the first `servers` ranks are parameter servers, the others workers; 0: all are equals
+  int servers = 0;                            // the first `servers` ranks are parameter servers, the others workers; 0: all are alike
   std::vector<std::string> program;           // and its arguments
   std::string address;                        // MASTER_ADDR, or server 0's; empty: found automatically, unless there are several launchers
   int port = 0;                               // MASTER_PORT, or server 0's; 0: a free one
-  std::vector<std::string> server_addresses;  // host:port for each server; Meeting finds them
+  std::vector<std::string> server_addresses;  // host:port for each server; JobAddresses finds them
   std::string token;                          // PACELINE_JOB, if several launchers must agree on it; empty: launch() makes a random one
   std::vector<std::string> ssh = {"ssh"};
   std::vector<std::string> exported;                      // NAME=VALUE for all ranks, those on other hosts too

@@ -3,7 +3,7 @@
 //   running ── a rank failed ──▶ grace: the others report themselves ── 5 s ──▶ SIGTERM ── 5 s ──▶ SIGKILL ──▶ over, or all restarted
 //
 // A signal from outside is only forwarded: ranks may need time for a checkpoint. A third one kills. A job with parameter servers survives
-// the loss of workers: see fleet.h.
+// the loss of workers: see servers_attempt.h.
 #pragma once
 
 #include "paceline/launch/ending.h"

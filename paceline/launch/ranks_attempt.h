@@ -1,4 +1,4 @@
-// Ranks that are equals: the first that fails ends the job for all. The first to end has often only noticed the failure: if the ranks
+// A job without parameter servers: the first rank that fails ends the job for all. It has often only noticed the failure: if the ranks
 // blame another one, that one is named.
 #pragma once
 

@@ -1,5 +1,5 @@
-// What a rank is called: "rank 2" among equals; "server 0" or "worker 3" in a job with parameter servers, whose first ranks are the
-// servers.
+// What a rank is called: "rank 2" in a job without parameter servers; "server 0" or "worker 3" in a job with parameter servers, whose first
+// ranks are the servers.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@ struct Role {
   enum class Kind { rank, server, worker } kind = Kind::rank;
   int index = 0;  // among its kind
 
-  /// The role of a rank in a job with this many servers; 0: all are equals.
+  /// The role of a rank in a job with this many servers; 0: all are ranks.
   static Role of(int rank, int servers) {
     if (servers == 0) return {Kind::rank, rank};
     return rank < servers ? Role{Kind::server, rank} : Role{Kind::worker, rank - servers};

@@ -5,7 +5,8 @@
 //   a server fails          restarted if restarts are left; else the job fails: the others have the grace, then SIGTERM, then SIGKILL
 //   server 0 succeeds       the job is over, with its exit code: the workers have the grace to end, then what still runs gets SIGTERM
 //
-// A server that writes its checkpoint because of a signal from outside is given the time: the launcher then waits for all, as with equals.
+// A server that writes its checkpoint because of a signal from outside is given the time: the launcher then waits for all, as in a job
+// without servers.
 #pragma once
 
 #include "paceline/launch/attempt.h"

@@ -1,8 +1,8 @@
 // The environment variables that tell a rank who it is.
 //
-// Equals get what torchrun sets: RANK, WORLD_SIZE and so on. Servers and workers instead get PACELINE_ROLE, their number, the servers'
-// addresses and the number of workers, and nothing that would make comm::discover() take them for a group of ranks: each of them is a
-// world of its own.
+// Ranks of a job without parameter servers get what torchrun sets: RANK, WORLD_SIZE and so on. Servers and workers instead get
+// PACELINE_ROLE, their number, the servers' addresses and the number of workers, and nothing that would make comm::discover() take them for
+// a group of ranks: each of them is a world of its own.
 #pragma once
 
 #include <string>

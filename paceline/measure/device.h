@@ -12,11 +12,11 @@ namespace paceline::measure {
 /// in flops. Every value is measured but the blocks, which are BLIS' for any processor. Collective.
 perf::Device measure_device(const Timing& timing, const std::vector<perf::Precision>& precisions, double largest);
 
-/// Products that are run for so many flops, and the fastest of them in flop/s, as a speed.
+/// Products that are run for this many flops, and the fastest of them in flop/s, as a speed.
 perf::Speed speed_of(const std::vector<perf::Efficiency::Point>& product_rates,
                      const std::vector<perf::Efficiency::Point>& convolution_rates);
 
-/// The memory that each of so many ranks of a host has.
+/// The memory of each rank, if this many share the host.
 double memory_bytes(const c10::Device& device, int ranks_of_host);
 
 }  // namespace paceline::measure

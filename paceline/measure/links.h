@@ -12,7 +12,7 @@ namespace paceline::measure {
 /// all-gather at several sizes, with all ranks sending at the same time; it adds nothing up, so nothing else is in its time.
 perf::Link measure_link(const Timing& timing, comm::Communicator& group, const std::string& name);
 
-/// α and β of t = rounds·α + moved/β, where `seconds` are those of a ring's all-gather among so many ranks, by bytes of the whole buffer.
+/// α and β of t = rounds·α + moved/β, where `seconds` are those of a ring's all-gather among this many ranks, by bytes of the whole buffer.
 /// β is that of the longest message, since short ones fit into buffers on their way; α is what then fits all of them best.
 struct MessageCosts {
   double latency_s = 0, bytes_per_s = 0;
@@ -23,7 +23,7 @@ MessageCosts fit_ring(int ranks, const std::map<std::int64_t, double>& seconds);
 /// hosts they are measured as the steps of a run make them (Timing::after_computing).
 std::vector<perf::CollectiveTimes> measure_collectives(const Timing& timing, std::int64_t largest);
 
-/// How much longer a product takes while an allreduce is under way in another thread of each rank.
+/// How much longer a product takes while an allreduce is in flight in another thread of each rank.
 double measure_slowdown(const Timing& timing);
 
 }  // namespace paceline::measure

@@ -11,7 +11,7 @@
 namespace paceline::measure {
 namespace {
 
-/// What a link is taken for that joins nobody here.
+/// Stands for a link that connects no ranks here.
 perf::Link standard_link(const std::string& name) {
   return {.name = name, .latency = {5e-6, perf::Source::standard}, .bandwidth = {10e9, perf::Source::standard}};
 }

@@ -96,7 +96,7 @@ Activations::Activations(std::vector<Layer> all, std::vector<graph::Unit> units,
   count_saved(), count_inputs(), count_gradients();
 }
 
-/// Saved beside inputs and outputs.
+/// Saved besides inputs and outputs.
 std::int64_t Activations::extra(const Layer& layer) const {
   const std::int64_t out = graph::elements(layer.output) * size_.samples;
   switch (layer.kind) {

@@ -59,7 +59,7 @@ class Activations {
   std::size_t storage_of(std::size_t layer) const { return storage_[layer]; }
   std::int64_t extra(const graph::Layer& layer) const;
   std::vector<std::size_t> saved_by(std::size_t layer) const;       // storages
-  std::int64_t needed_to_go_back(const graph::Layer& layer) const;  // beside gradients of its inputs and outputs
+  std::int64_t needed_to_go_back(const graph::Layer& layer) const;  // besides gradients of its inputs and outputs
   std::int64_t needed_by_attention(const graph::Layer& layer) const;
   std::int64_t needed_by_convolution(const graph::Layer& layer) const;
   std::vector<bool> which_are_trained() const;

@@ -82,7 +82,7 @@ class Ranks {
     return kinds;
   }
 
-  /// No cut can fit: what all stages together hold all the time is more than they may have. What is under way depends on the cut.
+  /// No cut can fit: what all stages together hold all the time is more than they may have. What is in flight depends on the cut.
   bool hopeless() const { return state({{0, share_.units.size()}}, /*under_way=*/false).state() > plan_.limit * plan_.pipeline; }
 
  private:

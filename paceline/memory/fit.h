@@ -25,10 +25,10 @@ struct Change {
   std::int64_t bytes = 0;
 };
 /// The smallest change that fits into `limit` bytes: recomputation first, which costs time alone; then what the same ranks can share, by
-/// ZeRO's stages and by the mesh; then more data-parallel ranks. Nothing where none of them does.
+/// ZeRO's stages and by the mesh; then more data-parallel ranks. Nothing if none of them does.
 std::optional<Change> nearest_fit(const graph::Graph& graph, const Plan& plan, std::int64_t limit);
 
-/// ConfigError where the plan needs more than `limit` bytes of a rank; `source` says where the limit comes from.
+/// ConfigError if the plan needs more than `limit` bytes of a rank; `source` says where the limit comes from.
 void require_fit(const graph::Graph& graph, const Plan& plan, std::int64_t limit, const std::string& source,
                  const std::vector<graph::Units>& stages = {});
 

@@ -51,7 +51,7 @@ struct Trace {
   std::vector<std::vector<PutOff>> later;  // by unit: gradients of weights that were put off
   std::vector<bool> forward;               // by unit: it went forward, but not yet backward
 
-  /// Prepares a forward pass over `range` of a model with so many units and so many entries of `saved`.
+  /// Prepares a forward pass over `range` of a model with this many units and this many entries of `saved`.
   void begin(std::size_t places, std::size_t units, Units range);
   /// Prepares a backward pass. ConfigError if there was no forward pass.
   void use_up(Units range);

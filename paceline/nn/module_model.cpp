@@ -189,7 +189,7 @@ std::shared_ptr<Model> ModuleModel::another() const {
         "makes it");
   const std::shared_ptr<Model> made = make_();
   const at::NoGradGuard no_grad;
-  const std::vector<Untrained> here = untrained(), there = made->untrained();  // drawn anew there; nothing else would copy them
+  const std::vector<Untrained> here = untrained(), there = made->untrained();  // drawn again there; nothing else would copy them
   ensure(here.size() == there.size(), "modules of one function have the same tensors");
   for (std::size_t i = 0; i < here.size(); ++i) at::Tensor(there[i].tensor).copy_(here[i].tensor);
   return made;

@@ -48,7 +48,7 @@ class ModuleModel : public Model {
   void refresh() override {}
   void take_back() override;
 
-  /// Restricts the model to these units, the stage of a pipeline; the others can no longer be computed. The arenas are created anew.
+  /// Restricts the model to these units, the stage of a pipeline; the others can no longer be computed. The arenas are created again.
   void keep(const std::vector<Units>& held);
 
   std::shared_ptr<Model> another() const override;

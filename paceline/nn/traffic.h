@@ -6,7 +6,7 @@
 namespace paceline::nn {
 
 struct Traffic {
-  double waited_s = 0, busy_s = 0;                // busy: something was under way, whether a pass waited for it or not
+  double waited_s = 0, busy_s = 0;                // busy: something was in flight, whether a pass waited for it or not
   std::int64_t bytes_data = 0, bytes_tensor = 0;  // payload, along these axes of the mesh
 
   Traffic& operator+=(const Traffic& other) {

@@ -62,7 +62,7 @@ struct StepDone {
   std::int64_t samples = 0;                      // of this step, over all workers
   double loss = 0, accuracy = 0, rate = 0;
   Nanoseconds duration{0};
-  double communication_share = 0, hidden_share = 0;  // of its time: worker 0 waited for an exchange, or computed while one went on
+  double communication_share = 0, hidden_share = 0;  // of its time: worker 0 waited for an exchange, or computed during one
   double bytes_sent = 0;                             // payload, by worker 0; a mean if steps are reported together
 };
 

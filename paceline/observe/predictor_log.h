@@ -1,5 +1,5 @@
-// predictions.csv: one line per report with what the predictors of lc_asgd said, what came, and what the worker was answered. Written at
-// the end, if there is anything.
+// predictions.csv: one line per report with what the predictors of lc_asgd predicted, what was observed, and the answer that the worker
+// got. Written at the end of the run, unless it is empty.
 #pragma once
 
 #include <filesystem>

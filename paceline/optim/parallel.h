@@ -21,7 +21,7 @@ inline constexpr std::int64_t kElementsPerThread = 4 * kBlock;  // fewer are not
 
 inline std::int64_t blocks_of(std::int64_t count) { return (count + kBlock - 1) / kBlock; }
 
-/// Calls body(thread, threads) on every thread of a team whose size suits so many elements.
+/// Calls body(thread, threads) on every thread of a team whose size suits this many elements.
 template <class Body>
 void on_threads(std::int64_t elements, const Body& body) {
   const int threads = static_cast<int>(std::clamp<std::int64_t>(elements / kElementsPerThread, 1, omp_get_max_threads()));

@@ -69,7 +69,7 @@ struct TableQuestion {
   Programs allreduce = nullptr;
 };
 
-/// ConfigError where the fraction leaves fewer rows than there are numbers to fit, or none to verify.
+/// ConfigError if the fraction leaves fewer rows than there are numbers to fit, or none to verify.
 TableVerification verify_table(const TableQuestion& question);
 
 }  // namespace paceline::perf

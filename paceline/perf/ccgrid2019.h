@@ -39,7 +39,7 @@ struct IntensityRow {
   Intensity value;
 };
 
-/// Gradients that wait for each other until so many bytes have come together, on a star.
+/// Gradients that wait for each other until this many bytes have come together, on a star.
 struct FusionRow {
   std::string network;
   Method method = Method::mst;

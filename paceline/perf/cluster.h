@@ -30,14 +30,14 @@ std::string_view name_of(Precision precision);
 /// Throws ConfigError that names the nearest one.
 Precision precision_named(std::string_view name);
 
-/// The share of the peak that a product or convolution of so many flops reaches: measured at some sizes, straight lines between them over
+/// The share of the peak that a product or convolution of this many flops reaches: measured at some sizes, straight lines between them over
 /// the logarithm of the size, and flat outside them.
 struct Efficiency {
   struct Point {
     double flops = 0, share = 1;
     bool operator==(const Point&) const = default;
   };
-  std::vector<Point> points = {};  // by ascending flops; empty: nobody measured it
+  std::vector<Point> points = {};  // by ascending flops; empty: not measured
   Source source = Source::standard;
 
   bool known() const { return !points.empty(); }
@@ -56,7 +56,7 @@ struct Speed {
   Efficiency products = {}, convolutions = {};
 
   bool known() const { return flops.value > 0; }
-  /// What is reached by one product (or convolution) of so many flops. Convolutions that were not measured are taken for products.
+  /// What is reached by one product (or convolution) of this many flops. Convolutions that were not measured count as products.
   double product_flops_per_s(double size) const { return flops.value * products.at(size); }
   double convolution_flops_per_s(double size) const { return flops.value * (convolutions.known() ? convolutions : products).at(size); }
   bool operator==(const Speed&) const = default;
@@ -65,7 +65,7 @@ struct Speed {
 /// Values of 0 were neither measured nor given; the functions below say what stands in for them.
 struct Device {
   std::string name;
-  std::string kind = {};      // "cpu" or "gpu"; empty: nobody said
+  std::string kind = {};      // "cpu" or "gpu"; empty: unknown
   Quantity flops;             // γ, in fp32
   Quantity memory_bandwidth;  // μ
   Quantity memory;
@@ -76,7 +76,7 @@ struct Device {
   Quantity update_bandwidth = {};  // bytes that an optimizer reads and writes in a second
   Quantity reduce_bandwidth = {};  // bytes of a message that are added to another each second
   Quantity page_bandwidth = {};    // memory that goes and comes again (parallel.zero=2 and 3); 0: at no cost
-  Quantity slowdown = {};          // of computing while a collective is under way: 1.2 takes 20% longer
+  Quantity slowdown = {};          // of computing while a collective is in flight: 1.2 takes 20% longer
 
   /// Where the precision was not given: fp32's.
   Speed speed(Precision precision) const;
@@ -98,7 +98,7 @@ struct Link {
   bool operator==(const Link&) const = default;
 };
 
-/// What a collective took at some sizes, among so many ranks of this cluster of which each `per_host` neighbours are a host.
+/// What a collective took at some sizes, among this many ranks of this cluster of which each `per_host` neighbours are a host.
 struct CollectiveTimes {
   struct Point {
     double bytes = 0, seconds = 0;  // of the whole buffer, as a recipe's bucket
@@ -125,7 +125,7 @@ struct Cluster {
   std::vector<std::int64_t> sides;  // of a mesh or torus of all devices; empty: as square as it can be
   double oversubscription = 1;      // fat tree: how many times more bandwidth enters a switch from below than leaves it upwards
   Device device;
-  Link inside, between;                           // where there is one host, or one device a host, both are the same
+  Link inside, between;                           // where there is one host, or one device per host, both are the same
   std::vector<CollectiveTimes> collectives = {};  // measured; the links stand for all others
 
   std::int64_t processes() const { return hosts * devices; }
@@ -134,13 +134,13 @@ struct Cluster {
   bool operator==(const Cluster&) const = default;
 };
 
-/// The sides of a mesh of so many ranks, as square as divisors allow: 25 × 40 for 1000.
+/// The sides of a mesh of this many ranks, as square as divisors allow: 25 × 40 for 1000.
 std::vector<std::int64_t> square_sides(std::int64_t ranks);
 
 /// For schedule/cost.h. What is held is written and read once more.
 schedule::Costs costs_of(const Cluster& cluster);
 
-/// Seconds of a collective that was measured among as many ranks on as many hosts; nothing where it was not.
+/// Seconds of a collective that was measured among as many ranks on as many hosts; nothing if it was not.
 std::optional<double> measured_seconds(const Cluster& cluster, std::string_view collective, std::string_view algorithm, std::int64_t ranks,
                                        std::int64_t per_host, double bytes);
 

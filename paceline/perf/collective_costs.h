@@ -26,13 +26,13 @@ class CollectiveCosts {
   /// What was measured on this cluster goes before what its links say.
   explicit CollectiveCosts(const Cluster& cluster) : measured_(cluster.collectives) {}
 
-  /// Of a buffer of so many bytes among `size` ranks, of which costs.per_host share a host. `contention`: of messages that go farther than
-  /// to a neighbour (Placement::contention). ConfigError for an algorithm that is none.
+  /// Of a buffer of this many bytes among `size` ranks, of which costs.per_host share a host. `contention`: of messages that go farther
+  /// than to a neighbour (Placement::contention). ConfigError for an algorithm that is none.
   const CollectiveCost& of(const schedule::Costs& costs, schedule::Collective collective, const std::string& algorithm, int size,
                            double bytes, double contention = 1);
 
  private:
-  /// Rounds of a buffer that everything divides: `count` elements, to be read as so many bytes as there are.
+  /// Rounds of a buffer that everything divides: `count` elements, each of which stands for any number of bytes.
   struct Normal {
     std::vector<schedule::Round> rounds;
     std::int64_t count = 1;

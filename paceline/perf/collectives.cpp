@@ -35,7 +35,7 @@ double torus(const Terms& t) {
   return 2 * as_double(sides[0] + sides[1] - 2) * t.alpha + t.share() * t.n * (2 * t.byte + t.g);
 }
 
-/// Everybody sends a part to everybody at once, twice.
+/// Every rank sends a part to every other at once, twice.
 double direct(const Terms& t) { return 2 * t.alpha + t.share() * t.n * (2 * t.byte + t.g); }
 
 /// Of messages that all cross hosts.

@@ -24,7 +24,7 @@ struct Interconnect {
 /// Of `ranks` devices of this cluster, on another topology perhaps.
 Interconnect interconnect_of(const Cluster& cluster, Topology topology, std::int64_t ranks);
 
-/// Seconds for so many bytes:
+/// Seconds for this many bytes:
 ///
 ///          star                                   mesh, with sides d_k
 ///   MST    2⌈log₂P⌉ (α₁ + α₃ + n/β)               2 Σ⌈log₂ d_k⌉ (α₁ + α₃ + n/β)

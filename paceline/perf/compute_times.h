@@ -21,7 +21,7 @@ class ComputeTimes {
   /// behind on the same lane are launched as well, and hide there.
   virtual double idle_seconds(const schedule::Action& /*action*/, std::int64_t /*samples*/) const { return 0; }
 
-  /// What a rank does around the actions of a step of so many samples: it takes the next batch, and keeps the books of the run.
+  /// What a rank does around the actions of a step of this many samples: it takes the next batch, and does the bookkeeping of the run.
   virtual double around_seconds(std::int64_t /*samples*/) const { return 0; }
 
   /// By how much `seconds` may be off, as a share of it: half the width of the interval.

@@ -77,8 +77,8 @@ class CostModel {
   ~CostModel();
 
   /// `stages`: the programs by rank of the pipeline; `settings`: those that they were made with, whose mesh is placed on the cluster with
-  /// the tensor axis innermost, then data, then pipeline (comm/mesh.h). ConfigError where the cluster has fewer devices, or a program waits
-  /// for a message that nobody sends.
+  /// the tensor axis innermost, then data, then pipeline (comm/mesh.h). ConfigError if the cluster has fewer devices, or a program waits
+  /// for a message that no rank sends.
   StepCost cost(std::span<const schedule::Program> stages, const schedule::ProgramSettings& settings, const ComputeTimes& times,
                 const CostOptions& options = {}) const;
 

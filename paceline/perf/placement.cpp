@@ -12,7 +12,7 @@ using Axis = schedule::Action::Axis;
 
 namespace {
 
-/// Where nobody measured what a further message costs that leaves at the same time: a sixth of the first, as comm takes it
+/// The cost of a further message that leaves at the same time, if it was not measured: a sixth of the first, as comm assumes
 /// (comm/tuning.cpp). Without it, a thousand messages at once would cost no more than one.
 constexpr double kGapShare = 1.0 / 6;
 
@@ -92,7 +92,7 @@ schedule::Link Placement::between_stages(int stage, int peer) const {
 schedule::Link Placement::to_neighbour(Axis axis, int places) const {
   const std::int64_t near = together(axis), far = std::abs(static_cast<std::int64_t>(places)) % std::max(size(axis), 1);
   if (near >= size(axis) || far == 0) return costs_with_gaps(cluster_).inside;
-  // Of the ranks of a host, so many have their neighbour on another one.
+  // Of the ranks of a host, this many have their neighbour on another one.
   const std::int64_t groups = used_ / near, leaving = std::min({far, near, size(axis) - far}) * groups;
   return rails(static_cast<double>(std::max<std::int64_t>(leaving, 1)));
 }

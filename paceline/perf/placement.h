@@ -12,7 +12,7 @@ namespace paceline::perf {
 
 class Placement {
  public:
-  /// ConfigError where the cluster has fewer devices than the mesh has ranks.
+  /// ConfigError if the cluster has fewer devices than the mesh has ranks.
   Placement(const Cluster& cluster, const schedule::ProgramSettings& mesh);
 
   int size(schedule::Action::Axis axis) const;
@@ -23,7 +23,7 @@ class Placement {
   double contention(schedule::Action::Axis axis) const;
   /// For a message between two stages of the pipeline, all whose ranks send at once.
   schedule::Link between_stages(int stage, int peer) const;
-  /// For a message to the rank so many places on along an axis, which all ranks send.
+  /// For a message to the rank this many places on along an axis, which all ranks send.
   schedule::Link to_neighbour(schedule::Action::Axis axis, int places) const;
   /// Of a worker's way to a parameter server, where all workers of a host use it.
   schedule::Link to_server() const;

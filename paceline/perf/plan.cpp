@@ -29,7 +29,7 @@ constexpr double kWorthShowing = 2;    // times the best: slower plans are not l
 constexpr double kWorthTrying = 2e-3;  // of a step: where buckets cost less that others could save, no others are tried
 constexpr double kSurely = 1.02;       // times what is needed: an estimate above that is not played
 constexpr double kHardly = 1.0001;     // times the estimate of other buckets, likewise
-constexpr std::size_t kImproved = 2;   // times the rows of the table: so many of the best plans are tried with other buckets
+constexpr std::size_t kImproved = 2;   // times the rows of the table: this many of the best plans are tried with other buckets
 
 /// Choices of one group have the same mesh and stage of ZeRO's; a table shows the best of each group.
 using Group = std::tuple<int, int, int, int, std::string>;

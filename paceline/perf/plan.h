@@ -117,7 +117,7 @@ struct Plans {
   std::vector<std::string> notes;
 };
 
-/// ConfigError where the workers cannot share the batch, are more than the cluster has, or where nothing fits: then with the smallest need
+/// ConfigError if the workers cannot share the batch, are more than the cluster has, or where nothing fits: then with the smallest need
 /// of a device and the fewest devices of this kind that would do.
 Plans make_plans(const PlanQuestion& question);
 

@@ -86,7 +86,7 @@ class Player {
     double since = 0;    // when `left` was right
   };
 
-  /// The same collective in the programs of all stages.
+  /// A collective that is in the programs of all stages.
   struct JointCollective {
     std::vector<int> members;
     int ready = 0;

@@ -38,7 +38,7 @@ struct PlayOptions {
   std::optional<Turns> turns = {};
 };
 
-/// `durations`: of all stages' actions, one behind the other. ConfigError where an action never begins: a message that nobody sends, or
+/// `durations`: of all stages' actions, one behind the other. ConfigError if an action never begins: a message that no stage sends, or
 /// stages that wait for one another.
 Play play(std::span<const schedule::Program> stages, std::span<const double> durations, const PlayOptions& options = {});
 

@@ -29,7 +29,7 @@ struct UnitProfile {
   bool operator==(const UnitProfile&) const = default;
 };
 
-/// What was measured in one precision, while so many workers of a host computed at the same time, each with its share of the cores.
+/// What was measured in one precision, while this many workers of a host computed at the same time, each with its share of the cores.
 struct ProfileTable {
   Precision precision = Precision::fp32;
   std::int64_t workers = 1;  // of a host
@@ -61,18 +61,18 @@ struct Profile {
   bool operator==(const Profile&) const = default;
 };
 
-/// ConfigError where the profile is of another network: by its name, or by the parameters of its units, as another width or other classes
+/// ConfigError if the profile is of another network: by its name, or by the parameters of its units, as another width or other classes
 /// have them. `source`: the file.
 void require_network(const Profile& profile, const graph::Graph& graph, const std::string& source);
 
 /// `work` is forward, backward, input_gradients or weight_gradients.
 Timed seconds_of(const ProfileTable& table, std::size_t unit, schedule::Action::Work work, double samples);
 Timed evaluation_seconds(const ProfileTable& table, std::size_t unit, double samples);
-/// ConfigError where no such optimizer was measured.
+/// ConfigError if no such optimizer was measured.
 double update_seconds(const ProfileTable& table, const std::string& optimizer, double elements);
 
-/// What a step of so many samples takes around its passes, by ProfileTable::around_s: on the line between two measured batches, beyond them
-/// as at the nearest.
+/// What a step of this many samples takes around its passes, by ProfileTable::around_s: on the line between two measured batches, beyond
+/// them as at the nearest.
 double around_seconds(const ProfileTable& table, double samples);
 
 /// Of the text of a profile (JSON). Throws ConfigError with `source` and the place in it.

@@ -1,4 +1,4 @@
-// ComputeTimes from a measured profile (profile.h). Of a network that a tensor axis shares, whose parts nobody measured, the measured
+// ComputeTimes from a measured profile (profile.h). Of a network that a tensor axis shares, whose parts were not measured, the measured
 // seconds of a unit times the share that the roofline gives a rank of it.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace paceline::perf {
 
 class ProfileTimes final : public ComputeTimes {
  public:
-  /// `table` outlives it. ConfigError where it is of another network, or lacks the optimizer.
+  /// `table` outlives it. ConfigError if it is of another network, or lacks the optimizer.
   ProfileTimes(const graph::Graph& graph, const ProfileTable& table, const std::string& optimizer, const Device& device,
                const RooflineSettings& settings = {});
 

@@ -17,7 +17,7 @@ struct Sharing {
   std::int64_t batch = 1;       // samples of a step on all ranks, by which "auto" chooses those layers
 };
 
-/// ConfigError where so many ranks cannot share the network (graph/tensor_split.h, graph/hybrid.h).
+/// ConfigError if this many ranks cannot share the network (graph/tensor_split.h, graph/hybrid.h).
 schedule::ProgramModel program_model(const graph::Graph& graph, const Sharing& sharing);
 
 }  // namespace paceline::perf

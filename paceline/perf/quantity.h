@@ -6,7 +6,7 @@
 
 namespace paceline::perf {
 
-enum class Source { measured, spec, standard };  // standard is written "default": nobody measured or looked it up
+enum class Source { measured, spec, standard };  // standard is written "default": neither measured nor looked up
 std::string_view name_of(Source source);
 
 enum class Dimension { flops, bandwidth, bytes, time, factor };  // flop/s, B/s, B, s, 1

@@ -111,7 +111,7 @@ std::vector<LayerWork> work_of(const graph::Graph& graph, std::int64_t batch) {
   }
   if (!all.empty()) {
     all.front().parameters += before;
-    // Nobody needs the gradient of the samples. An embedding in front does, so there the first layer has one.
+    // The gradient of the samples is not needed. An embedding in front does, so there the first layer has one.
     if (before == 0) all.front().products[static_cast<std::size_t>(Phase::gradient)].clear();
   }
   return all;

@@ -36,7 +36,7 @@ struct Gemm {
 enum class OutputTraffic { once, twice };
 std::string_view name_of(OutputTraffic traffic);  // "mn", "2mn"
 
-/// The side of a device that the roofline looks at.
+/// What the roofline needs to know of a device.
 struct Roofline {
   double flops_per_s = 0, bytes_per_s = 0;
   Blocks blocks;

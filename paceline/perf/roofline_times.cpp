@@ -125,7 +125,7 @@ struct RooflineTimes::Network {
     (table.covers(size) ? within_s : outside_s) += seconds;
     return seconds;
   }
-  /// The share of the products' time so far that sizes have which nobody measured.
+  /// The share of the products' time so far that is of sizes that were not measured.
   double outside() const { return outside_s > 0 ? outside_s / (within_s + outside_s) : 0; }
 
   Cost layer(std::size_t index, std::int64_t samples, bool first) const {
@@ -181,7 +181,7 @@ const RooflineTimes::Sums& RooflineTimes::sums_for(std::int64_t samples) const {
   if (const auto found = sums_.find(samples); found != sums_.end()) return keep(found->second);
   Sums sums;
   for (std::size_t phase = 0; phase < 3; ++phase) sums.all[phase].push_back(0), sums.idle[phase].push_back(0);
-  bool first = true;  // nobody needs the gradient of the samples
+  bool first = true;  // the gradient of the samples is not needed
   for (const graph::Unit& unit : network.units) {
     Network::Cost cost;
     const bool last = unit.last == static_cast<std::size_t>(network.graph.logits()) + 1;

@@ -27,7 +27,7 @@ struct RooflineSettings {
 
 class RooflineTimes final : public ComputeTimes {
  public:
-  /// ConfigError where so many ranks cannot share the network.
+  /// ConfigError if this many ranks cannot share the network.
   RooflineTimes(const graph::Graph& graph, const Device& device, const RooflineSettings& settings = {});
   ~RooflineTimes() override;
 

@@ -19,7 +19,7 @@ struct RunStep {
 
 /// "cluster.toml" has "cluster.steps.json" beside it, and the preset "h100" "h100.steps.json" in the working folder.
 std::string steps_file(const std::string& cluster);
-/// Empty where there is no such file. ConfigError with the file and the place of what is wrong in it.
+/// Empty if there is no such file. ConfigError with the file and the place of what is wrong in it.
 std::vector<RunStep> read_steps(const std::string& file);
 /// Adds to the file; what was run again is replaced.
 void keep_steps(const std::string& file, const std::vector<RunStep>& fresh);

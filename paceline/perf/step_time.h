@@ -20,7 +20,7 @@ struct StepTime {
   double sequential() const { return compute + communication; }
 };
 
-/// Seconds of an allreduce of so many elements.
+/// Seconds of an allreduce of this many elements.
 using Allreduce = std::function<double(std::int64_t elements)>;
 
 /// t = Σ FP; for l = L..1: t += GC_l + WU_l, and as soon as `fused` elements have come together (0: after each layer) their allreduce

@@ -10,7 +10,7 @@
 namespace paceline::perf {
 namespace {
 
-/// Σ 1/i for i = 1 … count: the expected maximum of so many exponentials of mean 1.
+/// Σ 1/i for i = 1 … count: the expected maximum of this many exponentials of mean 1.
 double harmonic(std::int64_t count) {
   constexpr std::int64_t kExact = 1000;
   if (count > kExact) return std::log(static_cast<double>(count)) + std::numbers::egamma + 0.5 / static_cast<double>(count);

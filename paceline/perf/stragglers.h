@@ -13,7 +13,7 @@ struct Jitter {
   double tail = 0.2;                      // exponential_tail: 1 − tail, and an exponential of this mean on top
 };
 
-/// The expected maximum of so many independent draws, 1 or more. ConfigError for an unknown distribution.
+/// The expected maximum of this many independent draws, 1 or more. ConfigError for an unknown distribution.
 double expected_maximum(const Jitter& jitter, std::int64_t workers);
 
 }  // namespace paceline::perf

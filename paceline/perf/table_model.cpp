@@ -37,7 +37,7 @@ graph::Graph graph_of(const MeasuredStep& step) {
   return graph::make_graph(config);
 }
 
-/// As many blocks on every stage; the embedding is with the first of them and the logits with the last.
+/// Every stage has the same number of blocks; the embedding is on the first stage and the logits on the last.
 std::vector<std::vector<int>> even_stages(int units, std::int64_t blocks, std::int64_t ranks) {
   const auto before = static_cast<int>((units - blocks + 1) / 2);  // units before the first block
   std::vector<std::vector<int>> stages;

@@ -1,7 +1,7 @@
 // The tensors that cross the borders of a rank's stages: activations one way, their gradients the other.
 //
 // A send is started and left to itself, and the next message is received while the present one is computed with. What crosses a border has
-// the same form for every micro-batch of so many samples, so it is announced once, in a message before the first; from then on both sides
+// the same form for every micro-batch of this many samples, so it is announced once, in a message before the first; from then on both sides
 // know it. A border and direction is a tag, whose messages keep their order.
 #pragma once
 
@@ -27,7 +27,7 @@ class Borders {
  public:
   /// `comm`: the pipeline's axis.
   Borders(comm::Communicator& comm, const c10::Device& device) : comm_(comm), device_(device) {}
-  /// Waits for sends that nobody has taken yet, but not for ever.
+  /// Waits for sends that nobody has taken yet, but not forever.
   ~Borders();
   Borders(const Borders&) = delete;
   Borders& operator=(const Borders&) = delete;
@@ -36,10 +36,10 @@ class Borders {
   void expect(const std::vector<Crossing>& crossings);
   /// Begins to receive the next of them, where its form is known, while the caller computes. Its deadline runs from here on.
   void receive_ahead();
-  /// The next of them. Throws PeerError where the other side is gone, or sends nothing within the deadline.
+  /// The next of them. Throws PeerError if the other side is gone, or sends nothing within the deadline.
   nn::Tensors take();
   void send(const Crossing& crossing, const nn::Tensors& tensors);
-  /// After an error: gives up what is under way, so that its memory may go.
+  /// After an error: gives up what is in flight, so that its memory may go.
   void abandon();
 
   double waited_s() const { return waited_s_; }  // in take()

@@ -7,7 +7,7 @@
 
 namespace paceline::pipeline {
 
-/// A GraphModule's are counted from its graph. Of a user's module nobody knows more than its parameters, which stand for its time.
+/// A GraphModule's are counted from its graph. Of a user's module only the parameters are known, which stand for its time.
 std::vector<graph::UnitCost> counted_costs(nn::Model& model);
 
 /// By the clock, for a micro-batch like `inputs`: the fastest of a few passes of each unit. The gradients in the model's arena are

@@ -259,7 +259,7 @@ void PipelinePass::sit_out(const nn::GradientReady& ready) {
   for (auto units = own.rbegin(); units != own.rend(); ++units) context_.model.sit_out_back(*units, pass_, ready);
 }
 
-/// Whatever fails in a pass, nothing of it stays under way.
+/// Whatever fails in a pass, nothing of it stays in flight.
 template <class Body>
 at::Tensor PipelinePass::or_abandon(Body&& body) {
   try {

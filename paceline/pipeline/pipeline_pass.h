@@ -21,7 +21,7 @@ std::unique_ptr<step::BatchPass> make_pass(const step::Context& context);
 
 class PipelinePass final : public step::BatchPass {
  public:
-  /// ConfigError for a schedule that is not known, or a model that cannot be cut into so many stages.
+  /// ConfigError for a schedule that is not known, or a model that cannot be cut into this many stages.
   explicit PipelinePass(const step::Context& context);
 
   void begin_step(std::int64_t step) override;

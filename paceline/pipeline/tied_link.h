@@ -37,7 +37,7 @@ class TiedLink {
 
   const Clock& clock_;
   std::optional<nn::TiedWeight> weight_;
-  std::unique_ptr<comm::Communicator> ends_;  // the two stages; null where this is neither
+  std::unique_ptr<comm::Communicator> ends_;  // the two stages; null if this is neither
   double waited_s_ = 0;
   std::int64_t bytes_sent_ = 0;
 };

@@ -72,7 +72,7 @@ train::Recipe read_recipe(const TrainFlags& flags, int processes, const std::opt
   return recipe;
 }
 
-/// A checkpoint in a run's folder goes on in that.
+/// A checkpoint in a run's folder continues in that.
 std::optional<RunFolder> run_around(const std::filesystem::path& resumed) {
   const auto files = train::list_checkpoints(resumed);
   if (files.empty()) return std::nullopt;

@@ -44,7 +44,7 @@ struct TrainPlan {
 /// A process that a launcher has started again takes up the run that it was in the middle of, as --resume would, and worker 0 says so.
 TrainPlan make_plan(const TrainFlags& flags, const comm::World& launched);
 
-/// Throws ConfigError where so many processes, of which `servers` are parameter servers, could not run `paceline train` with these words:
+/// Throws ConfigError if this many processes, of which `servers` are parameter servers, could not run `paceline train` with these words:
 /// for a launcher, before it starts any. Data and devices are looked at where the processes run.
 void check_train(std::vector<std::string> words, int processes, int servers);
 

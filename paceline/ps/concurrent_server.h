@@ -68,7 +68,7 @@ class ConcurrentServer {
   /// The server has the state of another one that was lost, and no worker is connected.
   ///
   /// A server that has lost nothing, or is the only one, knows the round (`knows_round`): it waits for the workers that were in it until
-  /// they come back or were silent for too long, and makes no update without them. Otherwise the other servers went on meanwhile, and all
+  /// they come back or were silent for too long, and makes no update without them. Otherwise the other servers continued meanwhile, and all
   /// workers count as absent: one that comes back takes part again with its next pull, because what it computes now belongs to a round that
   /// this server did not see begin.
   void begin_again(bool knows_round = false);

@@ -58,7 +58,7 @@ optim::OptimConfig server_optimizer(const PsConfig& config, const optim::OptimCo
 /// speed, so that all workers visit equally often.
 std::int64_t period_of(const PsConfig& config, std::int64_t period, int worker);
 
-/// ConfigError where the rule needs gradients, and gets what has a momentum in it already. `pushed` says what comes and why, `mend` what
+/// ConfigError if the rule needs gradients, and gets what has a momentum in it already. `pushed` says what comes and why, `mend` what
 /// would make it gradients.
 void check_takes_steps(const std::string& name, const UpdateRule& rule, const std::string& pushed, const std::string& mend);
 

@@ -60,9 +60,9 @@ class UpdateRule {
     bool whole_range = false;    // observe() measures all parameters together, which several servers cannot
     bool sends_own = false;      // workers are sent something else than the parameters: send()
     bool replica = false;        // workers push their parameters, and get them back changed
-    bool advises = false;        // workers wait for the answer of on_report() before they go on with their gradient
+    bool advises = false;        // workers wait for the answer of on_report() before they continue with their gradient
   };
-  /// What the rule keeps beside its slices' memory, for a checkpoint: named rows of numbers.
+  /// What the rule keeps besides its slices' memory, for a checkpoint: named rows of numbers.
   struct State {
     std::string name;
     std::vector<float> values;
@@ -71,9 +71,9 @@ class UpdateRule {
 
   virtual ~UpdateRule() = default;
   virtual Needs needs() const { return {}; }
-  /// Why a gradient cannot be replaced by a step that an optimizer made of it; empty where it can.
+  /// Why a gradient cannot be replaced by a step that an optimizer made of it; empty if it can.
   virtual std::string why_not_steps() const { return ""; }
-  /// Why it has no use for gradients, and workers must push the steps of their own optimizers; empty where it has.
+  /// Why it has no use for gradients, and workers must push the steps of their own optimizers; empty if it has.
   virtual std::string why_not_gradients() const { return ""; }
   /// A gradient is about to be used. Gets the whole range, before anything else is asked about this push.
   virtual void observe(const Slice&, const Arrival&) {}
@@ -86,7 +86,7 @@ class UpdateRule {
   virtual void adjust(const Slice&, const Arrival&) {}
   /// After the update of a slice.
   virtual void learn(const Slice&, const Arrival&) {}
-  /// A worker begins anew: what was kept for it is forgotten.
+  /// A worker starts over: what was kept for it is discarded.
   virtual void forget(const Slice& slice) {
     for_each_parallel(slice.place, slice.count, Scale{slice.kept_of_worker, slice.kept_of_worker, 0});
   }
@@ -102,7 +102,7 @@ class UpdateRule {
   /// Null unless the rule has predictors.
   virtual const PredictorRecord* predictions() const { return nullptr; }
 
-  /// load() gets what save() returned, perhaps with another number of workers. A row that a checkpoint lacks is left out. ConfigError where
+  /// load() gets what save() returned, perhaps with another number of workers. A row that a checkpoint lacks is left out. ConfigError if
   /// a row does not fit; then nothing has changed.
   virtual std::vector<State> save() const { return {}; }
   virtual void load(std::span<const State>) {}

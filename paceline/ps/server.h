@@ -27,7 +27,7 @@ namespace paceline::ps {
 
 std::shared_ptr<float[]> allocate_host(std::int64_t count);
 
-/// What a push carries beside its gradient.
+/// What a push carries besides its gradient.
 struct Push {
   float rate = 0;                   // of the schedule
   float scale = 1;                  // as the server advised
@@ -36,7 +36,7 @@ struct Push {
   std::int64_t complete_below = 0;  // all minibatches below this one are complete on all servers
 };
 
-/// Whether values may be pushed: a NaN or an infinity would stay in the parameters for ever. Values in host memory are checked; for those
+/// Whether values may be pushed: a NaN or an infinity would stay in the parameters forever. Values in host memory are checked; for those
 /// on a GPU the loss decides, which the worker sets to NaN if it found any.
 bool is_usable(std::span<const float> values, const Push& push, const Place& place = {});
 
@@ -69,7 +69,7 @@ class Server {
   Advice report(int worker, const Report& report, const float* statistics);
   /// Overwrites `gradient` (a step if ps.optimizer=worker); a `replica` rule leaves the worker's new parameters in it.
   Admission push(int worker, float* gradient, const Push& push);
-  /// ps.lock_free: the two halves of a push, what is noted and the additions, during which everybody else may read and add.
+  /// ps.lock_free: the two halves of a push: the bookkeeping, and the additions, during which all others may read and add.
   bool lock_free() const { return config_.lock_free; }
   Admission note_push(int worker, const Push& push);
   void add_without_lock(const float* gradient, const Push& push);

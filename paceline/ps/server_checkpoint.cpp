@@ -22,7 +22,7 @@ std::vector<Server::Array> Server::arrays() {
   add("bookkeeping.previous", previous_, length());  // only if workers are restarted; a run is the same with and without it
   add("kept", kept_, length());
   add("kept_second", kept_second_, length());
-  if (average_) {  // the model of the checkpoint is the mean; what training goes on with is here
+  if (average_) {  // the model of the checkpoint is the mean; what training continues with is here
     add("average", average_, length());
     result.push_back({"own_parameters", parameters_, length()});
   }

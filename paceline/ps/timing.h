@@ -32,12 +32,12 @@ struct TimingConfig {
   double network_shape = 100;                     // gamma
   double network_tail = 0.2;                      // exponential_tail
   std::vector<std::int64_t> slow_links = {};      // the messages of these workers …
-  double slow_link_factor = 1;                    // … take so many times as long
+  double slow_link_factor = 1;                    // … take this many times as long
   bool transfers = true;                          // false: messages take no time, as where a single worker has the parameters itself
   std::string trace = {};                         // durations, trace: the file that an earlier run recorded
   std::string record = {};                        // threads: write such a file
   std::vector<std::int64_t> slow_workers = {};    // these …
-  double slow_factor = 1;                         // … take so many times as long
+  double slow_factor = 1;                         // … take this many times as long
   double spread = 0;                              // heterogeneous speeds: worker m of M takes 1 + spread · m/(M−1) times as long
   double pause_probability = 0;                   // of an iteration: the worker stands still …
   double pause_ms = 1000;                         // … for so long,
@@ -68,11 +68,11 @@ class Timing {
   virtual Iteration draw(int worker, std::int64_t iteration, std::int64_t bytes) const = 0;
 };
 
-/// ConfigError where the settings make no timing: a number outside its range, a slow worker that is not there, a replay with stragglers on
+/// ConfigError if the settings make no timing: a number outside its range, a slow worker that is not there, a replay with stragglers on
 /// top. Whoever calls `straggle` alone calls this first.
 void validate(const TimingConfig& config, int workers);
 
-/// Also ConfigError where a trace is missing or has another number of workers, DataError where it is damaged. A worker that joins later,
+/// Also ConfigError if a trace is missing or has another number of workers, DataError if it is damaged. A worker that joins later,
 /// with a number past `workers`, is as fast as number modulo `workers`.
 std::unique_ptr<Timing> make_timing(const TimingConfig& config, int workers, std::uint64_t seed);
 
@@ -84,10 +84,10 @@ Nanoseconds straggle(const TimingConfig& config, int workers, std::uint64_t seed
 /// timing_trace.cpp. Any thread may record; what is buffered is written in the destructor.
 class TimingRecorder {
  public:
-  /// ConfigError where the file cannot be written.
+  /// ConfigError if the file cannot be written.
   TimingRecorder(const std::filesystem::path& file, int workers);
   ~TimingRecorder();
-  /// A worker's iterations come in their order. DataError where the disk refuses.
+  /// A worker's iterations come in their order. DataError if the disk refuses.
   void record(int worker, std::int64_t iteration, const Iteration& durations, const Visit& visit);
 
  private:

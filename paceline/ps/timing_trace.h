@@ -11,7 +11,7 @@ inline constexpr Nanoseconds kLongest{1'000'000'000'000'000};
 /// The durations of config.trace.
 std::unique_ptr<Timing> replayed(const TimingConfig& config, int workers);
 
-/// The visits of config.trace: by worker, in the order of its iterations. ConfigError where the file has durations alone, DataError where
+/// The visits of config.trace: by worker, in the order of its iterations. ConfigError if the file has durations alone, DataError if
 /// they are not those of a run: numbers that come twice, minibatches or events that are missing.
 std::vector<std::vector<Visit>> recorded_visits(const TimingConfig& config, int workers);
 

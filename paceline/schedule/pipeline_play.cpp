@@ -92,7 +92,7 @@ class Player {
   [[noreturn]] void refuse(int rank) const {
     const PipelineStep& step = lists_[static_cast<std::size_t>(rank)][play_.ranks[static_cast<std::size_t>(rank)].size()];
     throw InternalError(
-        fmt::format("a pipeline of {} stages and {} micro-batches deadlocks: rank {} waits for ever before the {} of micro-batch {}",
+        fmt::format("a pipeline of {} stages and {} micro-batches deadlocks: rank {} waits forever before the {} of micro-batch {}",
                     problem_.stages, problem_.micro_batches, rank, name_of(step.kind), step.micro_batch));
   }
 

@@ -87,7 +87,7 @@ struct ProgramModel {
     bool is_private = false;    // no other data-parallel rank has it: experts
     bool is_slice = false;      // ranks of the tensor axis have the rest of it
   };
-  /// What layers exchange in the middle of a pass, along the tensor or the data axis.
+  /// A collective that layers make in the middle of a pass, along the tensor or the data axis.
   struct LayerCollective {
     Action::Exchange exchange = Action::Exchange::allreduce;
     Action::Axis axis = Action::Axis::tensor;

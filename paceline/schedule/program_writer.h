@@ -35,7 +35,7 @@ class ProgramWriter {
   int message(Action::Lane lane, Action::Exchange exchange, Action::Axis axis, int peer, int tag, std::int64_t elements,
               double element_bytes, std::vector<int> after = {});
   int wait(std::vector<int> after);
-  /// An update of so many elements at once, after the norms that it depends on have been summed over all ranks that share them.
+  /// An update of this many elements at once, after the norms that it depends on have been summed over all ranks that share them.
   void update_all(std::int64_t elements, bool sharded = false);
   /// The last action of that lane, as a value for `after`; empty if there is none.
   std::vector<int> last(Action::Lane lane) const;

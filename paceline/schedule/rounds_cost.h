@@ -7,7 +7,7 @@
 
 namespace paceline::schedule {
 
-/// Seconds of critical_rounds(), whose elements have so many bytes. The width need not be that of a type: n elements of w bytes cost as
+/// Seconds of critical_rounds(), whose elements have this many bytes. The width need not be that of a type: n elements of w bytes cost as
 /// much as 2n of w/2.
 double seconds_of(const Costs& costs, std::span<const Round> rounds, double element_bytes);
 

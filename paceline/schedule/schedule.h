@@ -99,7 +99,7 @@ struct Algorithm {
   Steps (*steps)(const Problem& problem) = nullptr;
   Counts (*formula)(const Problem& problem) = nullptr;  // each number is the maximum over the ranks; problem.rank is not used
   std::span<const Collective> offers;
-  /// The number of chunks for a buffer of so many bytes: Problem::chunks, as every engine uses it.
+  /// The number of chunks for a buffer of this many bytes: Problem::chunks, as every engine uses it.
   std::int64_t (*chunks)(const Problem& problem, std::int64_t bytes) = nullptr;
   Lowering lowering = {};
   /// What critical_rounds() makes of the lists of all ranks (path.h), without them; none for a problem that takes the lists. The ranks (and

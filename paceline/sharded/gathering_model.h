@@ -22,7 +22,7 @@ namespace paceline::sharded {
 
 class GatheringModel final : public nn::Model {
  public:
-  /// `comm`: the data axis. Under stage 3 the arena's parameters are owned by parts of units from now on. Collective. ConfigError where
+  /// `comm`: the data axis. Under stage 3 the arena's parameters are owned by parts of units from now on. Collective. ConfigError if
   /// stage 3 finds one unit only.
   GatheringModel(std::shared_ptr<nn::Model> model, comm::Communicator& comm, const Clock& clock, int stage);
 
@@ -75,7 +75,7 @@ class GatheringModel final : public nn::Model {
   void go_back(nn::Units range, const nn::Pass& pass, const std::function<void(const nn::Pass&)>& body);
 
   std::shared_ptr<nn::Model> model_;
-  std::unique_ptr<comm::Communicator> comm_;  // of the gathers alone: gradients are under way at the same time
+  std::unique_ptr<comm::Communicator> comm_;  // of the gathers alone: gradients are in flight at the same time
   const Clock& clock_;
   int stage_;
 

@@ -29,7 +29,7 @@ struct Place {
 class ClusterMap {
  public:
   /// `hosts_per_switch` of 0: one switch that never is too narrow, unless the cluster is an oversubscribed fat tree, whose switches then
-  /// have kHostsPerSwitch. ConfigError where the cluster has fewer devices than the mesh, or a fault is of a host or switch that is not
+  /// have kHostsPerSwitch. ConfigError if the cluster has fewer devices than the mesh, or a fault is of a host or switch that is not
   /// there.
   ClusterMap(const perf::Cluster& cluster, int data, int pipeline, int tensor, int servers, std::int64_t hosts_per_switch,
              const Faults& faults = {});

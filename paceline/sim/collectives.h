@@ -22,7 +22,7 @@ class Collectives {
  public:
   Collectives(const ClusterMap& layout, CollectiveModel model) : layout_(layout), model_(std::move(model)) {}
 
-  /// Up to so many messages a collective is played each time, from the moments at which its ranks came. Where hosts differ, it is played
+  /// Up to this many messages a collective is played each time, from the moments at which its ranks came. Where hosts differ, it is played
   /// once for ranks that come together, up to the second number. Otherwise the model says what it takes, times the factor of the slowest
   /// host.
   static constexpr std::int64_t kPlayedEachTime = 50'000, kPlayedOnce = 6'000'000;

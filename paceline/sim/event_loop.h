@@ -37,12 +37,12 @@ class EventLoop {
   void plan(Actor actor, Nanoseconds after) { plan_at(actor, now() + after); }
   /// Not before now.
   void plan_at(Actor actor, Nanoseconds due);
-  /// Its event will not come; nothing where there is none.
+  /// Cancels its event, if there is one.
   void cancel(Actor actor);
 
   /// Whose event comes next.
   std::optional<Actor> next() const;
-  /// Moves the clock to the next event, which is then over. InternalError where there is none.
+  /// Moves the clock to the next event, which is then over. InternalError if there is none.
   Actor advance();
   /// Moves the clock past no event: for whoever has an order of its own.
   void advance_to(Nanoseconds time) { clock_.advance_to(time); }

@@ -14,7 +14,7 @@ namespace paceline::sim {
 namespace {
 
 constexpr double kCalm = 20;      // of segments that are this much shorter than the mean time between failures, many are one event
-constexpr double kHopeless = 12;  // segments of so many mean times between failures end once in 10⁵ attempts
+constexpr double kHopeless = 12;  // segments of this many mean times between failures end once in 10⁵ attempts
 
 /// The clock's unit: so short against the mean time between failures that nothing is lost, and so long that thousands of them fit.
 double unit_of(double mtbf_s) { return mtbf_s * 1e-12; }
@@ -81,7 +81,7 @@ class JobLife {
   }
   double passed() const { return static_cast<double>((loop_.now() - begun_).count()) * unit_s_; }
 
-  /// So many segments of those that are one event have their checkpoints.
+  /// Counts `count` segments of one event as done, with their checkpoints.
   void keep_calm_segments(double count) {
     life_.checkpoints_s += count * settings_.checkpoint_s, life_.useful_s += count * (cycle_s_ - settings_.checkpoint_s);
     life_.checkpoints += static_cast<std::int64_t>(count);

@@ -2,8 +2,8 @@
 //
 // A transfer needs some seconds at full speed, and then takes a share of each link that it crosses. Where the shares on a link add up to
 // more than all of it, its transfers slow down, max-min fairly: all of them are given speed together until a link is full, those that cross
-// it keep what they have, and the others go on (progressive filling). So w workers that send to one server get 1/w of its link each, and a
-// collective that crosses many links is as fast as its fullest one allows.
+// it keep what they have, and the others continue (progressive filling). So w workers that send to one server get 1/w of its link each, and
+// a collective that crosses many links is as fast as its fullest one allows.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class Network {
   /// A transfer begins: nothing moves for `latency`, then it needs `seconds` at full speed. `token` comes back when it has ended.
   void start(Nanoseconds latency, double seconds, std::vector<Use> uses, std::int64_t token);
 
-  /// Shares the links anew, if anything began or ended since the last call. Comes before the loop moves on.
+  /// Shares the links again, if anything began or ended since the last call. Comes before the loop moves on.
   void settle();
 
   bool owns(EventLoop::Actor actor) const { return actor < by_actor_.size() && by_actor_[actor] != kNobody; }

@@ -164,7 +164,7 @@ bool Replay::begin(int rank, std::size_t lane, int action) {
 
 double Replay::speed(const RankState& rank) const { return rank.disturbing > 0 ? 1 / slowdown_ : 1; }
 
-/// Something begins or ends on a lane beside the one that computes, which has another speed then.
+/// Something begins or ends beside the compute lane, which changes that lane's speed.
 void Replay::disturb(int rank, int change) {
   RankState& at = state(rank);
   const double before = speed(at);
@@ -204,7 +204,7 @@ void Replay::end_step(int rank) {
   }
   if (servers_) own_steps_.push_back(seconds(loop_.now() - at.step_begun));
   ++at.step, ++at.attempt, ++finished_;
-  // Workers of a server that wait for nobody go on until all steps together are done, so that none is alone at the end.
+  // Workers of a server that wait for nobody continue until all steps together are done, so that none is alone at the end.
   at.over = finished_ >= wanted_ || (at.step >= job_.steps && (!servers_ || servers_->synchronous()));
   if (!at.over) begin_step(rank);
 }

@@ -77,7 +77,7 @@ struct Replayed {
   std::int64_t events = 0, transfers = 0;
 };
 
-/// ConfigError where the job does not fit on its cluster, or its programs wait for what never comes.
+/// ConfigError if the job does not fit on its cluster, or its programs wait for what never comes.
 Replayed replay(const Job& job, const perf::ComputeTimes& times, CollectiveModel collectives);
 
 }  // namespace paceline::sim

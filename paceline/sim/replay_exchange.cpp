@@ -126,7 +126,7 @@ void Replay::on_network(EventLoop::Actor actor) {
     return;
   }
   const Move::Side& side = move.sides.front();
-  if (!is_current(side)) return;  // the worker has left off
+  if (!is_current(side)) return;  // the worker has abandoned the attempt
   move_on(side, -1);
   if (move.kind == Move::Kind::message) {
     account(move.to);

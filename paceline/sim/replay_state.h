@@ -41,18 +41,18 @@ struct RankState {
   std::vector<bool> done;
   std::size_t left = 0;      // actions
   std::int64_t step = 0;     // number of it, from 0
-  std::int64_t attempt = 0;  // counts those that were left off as well
+  std::int64_t attempt = 0;  // counts the abandoned ones too
   double pace = 1;           // seconds for a second of computing, drawn for each step
   double network = 1;        // likewise, of messages
   int computing = 0, moving = 0;
-  int disturbing = 0;  // actions under way beside the compute lane, which slow it down
+  int disturbing = 0;  // actions in flight beside the compute lane, which slow it down
   bool over = false;
   const Stage* stage = nullptr;  // what it runs in this step
   Nanoseconds since{0}, step_begun{0};
   Spent spent;
 };
 
-/// Something under way in the network: a collective of a group, a message, a part of a pull or push.
+/// Something in flight in the network: a collective of a group, a message, a part of a pull or push.
 struct Move {
   enum class Kind : std::uint8_t { collective, message, pull, push } kind = Kind::collective;
   struct Side {

@@ -32,7 +32,7 @@ class ServerQueue {
 
   struct Outcome {
     bool updated = false;           // an update has been made
-    std::vector<int> granted = {};  // may go on with their pull, which has happened
+    std::vector<int> granted = {};  // may continue with their pull, which has happened
     std::vector<int> in_vain = {};  // leave off, and begin their step anew
   };
   /// Its event has come.

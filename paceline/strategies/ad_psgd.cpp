@@ -70,7 +70,7 @@ class AdPsgd final : public data_parallel::Meeting {
     return 0;
   }
 
-  // The answers of others may still change this worker: all meet first, so that no question is under way.
+  // The answers of others may still change this worker: all meet first, so that no question is in flight.
   void agree() override {
     comm().run(comm::barrier());
     {

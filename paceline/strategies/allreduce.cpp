@@ -1,7 +1,7 @@
 // Synchronous data parallelism: every worker computes the gradient of its share of the batch, an allreduce makes the mean of them, and all
 // make the same update. w ← w − γ · mean over samples ∇ℓ: what one worker with the whole batch would do, whatever the number of workers.
 //
-// Gradients leave in buckets while the backward pass goes on (buckets.h), compressed or not (exchange.h), and each range of parameters is
+// Gradients leave in buckets while the backward pass continues (buckets.h), compressed or not (exchange.h), and each range of parameters is
 // updated as soon as its gradients have arrived. Where updates are split (parallel.zero, or where it costs nothing on one host), workers
 // each own a part of every bucket: they hold the optimizer's state of that part, update it, and hand the new parameters round. A
 // reduce-scatter and an all-gather move as many bytes as an allreduce, and the update costs a share of the memory and of its traffic (Xu et
@@ -151,7 +151,7 @@ class Allreduce final : public step::Strategy {
     return cut.by_unit ? data_parallel::unit_buckets(arena()) : data_parallel::cut_buckets(arena(), cut.bytes);
   }
 
-  /// Who updates what: everybody all of it, or each worker its part of every bucket.
+  /// Who updates what: every worker all of it, or each worker its part of every bucket.
   void share_out(const std::vector<data_parallel::Bucket>& buckets, bool sharded) {
     const tensor::Owners everybody(arena().length());
     const tensor::Owners owners = sharded ? sharded::part_owners(arena(), buckets, context_.workers()) : everybody;
@@ -159,7 +159,7 @@ class Allreduce final : public step::Strategy {
     arena().set_owners(tensor::Role::gradient, stage() >= 2 ? owners : everybody);
   }
 
-  /// On a GPU, where there is one cut, state is never allocated whole and then shared out; on the CPU pages come when they are touched.
+  /// On a GPU, where there is one cut, state is never allocated whole and then divided; on the CPU pages come when they are touched.
   tensor::Arena& shared_out_arena() {
     if (stage() > 0 && !on_cpu()) share_out(buckets_of({0, false, stage() >= 2}), /*sharded=*/true);
     return arena();
@@ -182,7 +182,7 @@ class Allreduce final : public step::Strategy {
     if (!updates_at_the_end() && part_ + 1 == parts_) updater_.update(range.begin, range.end);
   }
 
-  /// Whoever updates an element needs its mean gradient, and everybody its parameter. Returns how long the update took.
+  /// The worker that updates an element needs its mean gradient, and all need its parameter. Returns how long the update took.
   Nanoseconds treat(const data_parallel::Bucket& bucket) {
     const step::PhaseSpan span(context_, "bucket", "communication");
     if (sharded_) scatter(bucket);
@@ -195,7 +195,7 @@ class Allreduce final : public step::Strategy {
     return spent;
   }
 
-  /// In stage 2 a bucket is under way while the next one is computed. In stage 3, whose buckets are units, its memory would be too much.
+  /// In stage 2 a bucket is in flight while the next one is computed. In stage 3, whose buckets are units, its memory would be too much.
   data_parallel::BucketLane::Begin begin() {
     if (stage() != 2 || !on_cpu() || context_.bf16_gradients) return nullptr;
     return [this](const data_parallel::Bucket& bucket) { exchange_->begin_scatter(bucket); };
@@ -334,7 +334,7 @@ class AllreduceProgram {
   std::vector<schedule::BucketCut> buckets_;
   std::vector<std::size_t> missing_;  // by bucket: entries that are not complete yet
   std::size_t next_ = 0;              // bucket to leave
-  std::vector<int> begun_{};          // exchanges that nobody has waited for yet
+  std::vector<int> begun_{};          // exchanges that were not waited for yet
   std::int64_t private_ = 0;          // elements in no bucket
   int part_ = 0, parts_ = 1;
 };

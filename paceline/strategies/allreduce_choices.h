@@ -34,7 +34,7 @@ struct AllreduceChoices {
 /// Whether each worker updates a part of every bucket, of a recipe that may be so.
 bool shares_updates(const StrategyConfig& config, const AllreduceFacts& facts);
 
-/// ConfigError where the recipe asks for what cannot be.
+/// ConfigError if the recipe asks for something impossible.
 AllreduceChoices choose(const StrategyConfig& config, const AllreduceFacts& facts);
 
 }  // namespace paceline::strategies

@@ -124,7 +124,7 @@ std::vector<step::NamedTensor> Replicas::save() {
     state.back().copied = true;
   };
   add_copy(kParameters, own_);
-  // The optimizers' mean stands under its usual name, for another strategy or another number of workers to go on from.
+  // The optimizers' mean stands under its usual name, for another strategy or another number of workers to continue from.
   for (std::size_t i = 0; i < updater_.buffers().size(); ++i) {
     at::Tensor buffer = updater_.buffers()[i];
     own_moments_.push_back(buffer.clone());

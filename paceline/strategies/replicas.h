@@ -16,19 +16,19 @@
 
 namespace paceline::strategies {
 
-/// What a meeting of this run's workers works with. `needs_host`: why replicas must lie in host memory; empty where they need not.
-/// ConfigError where replicas cannot be trained like that, before anything is made.
+/// What a meeting of this run's workers works with. `needs_host`: why replicas must lie in host memory; empty if they need not.
+/// ConfigError if replicas cannot be trained like that, before anything is made.
 data_parallel::MeetingSetup meeting_setup(const StrategyConfig& config, const step::Context& context, const std::string& needs_host = {});
 
 /// The same where workers send one another messages at the same time, which NCCL does not carry.
 data_parallel::MeetingSetup messages_setup(const StrategyConfig& config, const step::Context& context);
 
-/// Adds what happens in a meeting of replicas with so many elements.
+/// Adds what happens in a meeting of replicas with this many elements.
 using WriteMeeting = void (*)(schedule::ProgramWriter& writer, const schedule::ProgramSettings& settings, std::int64_t elements);
 /// The program of a step at which replicas meet.
 std::vector<schedule::Program> replicas_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings,
                                                 WriteMeeting meeting);
-/// Meetings in which so many elements go to a neighbour while others come from one. Who that is changes from step to step; it is the next
+/// Meetings in which this many elements go to a neighbour while others come from one. Who that is changes from step to step; it is the next
 /// worker here.
 void write_swap(schedule::ProgramWriter& writer, const schedule::ProgramSettings& settings, std::int64_t elements);
 /// Meetings that make the mean of a buffer as long as the replica.

@@ -2,7 +2,7 @@
 // its gradients at z = x / w. After its own step it keeps half of (x, w) and pushes the other half to one neighbour:
 //   x_i ← x_i/2 + x_j/2;  w_i ← w_i/2 + w_j/2;  z_i = x_i / w_i
 // strategy.graph=exponential: the neighbour at step k lies 2^(k mod ⌈log₂ M⌉) places on: ⌈log₂ M⌉ steps spread every worker's news to all.
-// Everybody gets as much weight as it gives, so w stays 1 up to rounding, and push-sum is plain averaging.
+// Every worker gets as much weight as it gives, so w stays 1 up to rounding, and push-sum is plain averaging.
 // strategy.graph=random: each worker draws another one for every step, from the run's seed, so that all know who pushes to whom. Some get
 // two messages and some none, and w is what keeps Σ x / Σ w the mean of all.
 #include <ATen/ATen.h>

@@ -1,4 +1,4 @@
-// Stale-synchronous decentralised training: the allreduce of a step's gradients goes on during the next `staleness` steps, and is applied
+// Stale-synchronous decentralised training: the allreduce of a step's gradients continues during the next `staleness` steps, and is applied
 // after them. Communication is hidden behind whole steps, at the price of gradients that are s steps old.
 //   w_{t+1} = w_t − γ · mean_i g_i(w_{t−s})
 // The first s steps apply nothing. All workers have the same parameters at all times. staleness = 0 is allreduce without overlap.
@@ -72,7 +72,7 @@ class StaleSync final : public step::Strategy {
   void agree() override { statistics_.agree(); }
   void resume_training() override { statistics_.resume_training(); }
 
-  // What is under way is awaited and kept: [how many, length], alike on all workers.
+  // What is in flight is awaited and kept: [how many, length], alike on all workers.
   std::vector<step::NamedTensor> save() override {
     std::vector<step::NamedTensor> state = updater_.state();
     if (under_way_.empty()) state.push_back({kGradients, at::empty({0, gradients().numel()}, gradients().options())});
@@ -121,7 +121,7 @@ class StaleSync final : public step::Strategy {
   const at::Tensor& gradients() { return context_.model.arena().gradients(); }
 
   /// Counts how long exchanges took that have ended since the last look. A look is taken at every layer of the backward pass: what ends in
-  /// a forward pass counts up to its end. They go one after the other, so one is under way only from the end of the one before. On a GPU
+  /// a forward pass counts up to its end. They go one after the other, so one is in flight only from the end of the one before. On a GPU
   /// the host does not see them end: there only what its stream waits for is counted.
   void look() {
     if (on_stream_.measures()) return;
@@ -135,7 +135,7 @@ class StaleSync final : public step::Strategy {
     }
   }
 
-  /// An update has a number of its own, which Adam's corrections need: every step has left a gradient, and those under way are not applied.
+  /// An update has a number of its own, which Adam's corrections need: every step has left a gradient, and those in flight are not applied.
   void apply_oldest(const step::Point& point) {
     updater_.begin_step({.rate = static_cast<float>(point.rate), .step = point.step - std::ssize(under_way_) + 1});
     const Nanoseconds began = context_.clock.now();
@@ -161,7 +161,7 @@ class StaleSync final : public step::Strategy {
   step::LocalPass pass_;
   step::Updater updater_;
   data_parallel::WorkerStatistics statistics_;
-  std::vector<at::Tensor> free_;  // memory for gradients under way
+  std::vector<at::Tensor> free_;  // memory for gradients in flight
   std::deque<Sent> under_way_;    // oldest first
   Nanoseconds last_ended_{0};
   step::Traffic traffic_;
@@ -174,7 +174,7 @@ std::unique_ptr<step::Strategy> make_stale_sync(const StrategyConfig& config, co
   return std::make_unique<StaleSync>(config, context);
 }
 
-// A step in the middle of a run: what goes on beside its passes is the allreduce of an earlier step's gradients.
+// A step in the middle of a run: what runs beside its passes is the allreduce of an earlier step's gradients.
 std::vector<schedule::Program> stale_sync_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings) {
   if (settings.pipeline > 1 || settings.zero > 0)
     throw ConfigError("strategy 'stale_sync' reduces the gradients of whole models; use parallel.pipeline=1 and parallel.zero=0");

@@ -33,7 +33,7 @@ class DevicePages {
   virtual void bring(std::size_t first, std::size_t count) = 0;
   /// Takes it away again.
   virtual void take_away(std::size_t first, std::size_t count) = 0;
-  /// Returns unused pages until at most so many are left.
+  /// Returns unused pages until at most this many are left.
   virtual void shrink(std::size_t idle) = 0;
 };
 

@@ -29,7 +29,7 @@ class PagePool {
 
   std::size_t held() const { return held_; }          // pages, lent or not
   std::size_t idle() const { return held_ - lent_; }  // not lent
-  /// Returns idle pages to the system until at most so many are left.
+  /// Returns idle pages to the system until at most this many are left.
   void shrink(std::size_t idle);
 
  private:

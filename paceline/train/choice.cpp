@@ -40,7 +40,7 @@ bool at_the_edge(const std::vector<Tried>& tried, std::size_t axis, const std::s
   return least < most && (number == least || number == most);
 }
 
-/// The setting beyond `edge`, as far from it as its neighbour is on the other side, by ratio. Nothing where values have no ratios.
+/// The setting beyond `edge`, as far from it as its neighbour is on the other side, by ratio. Nothing if values have no ratios.
 std::optional<std::string> beyond(const std::vector<Point>& points, std::size_t axis, const std::string& edge) {
   const double last = number_in(edge);
   double neighbour = NAN;

@@ -22,7 +22,7 @@ struct Choice {
 Choice choose(const Entrant& entrant, const std::vector<Outcome>& outcomes);
 
 /// What to add to a grid at whose edge the choice lies: on each such axis the next value on that side, by the ratio of the last two, with
-/// all values of the other axes. Where every point diverged: smaller rates. Empty where there is nothing to add.
+/// all values of the other axes. Where every point diverged: smaller rates. Empty if there is nothing to add.
 std::vector<std::vector<std::string>> points_beyond(const Entrant& entrant, const Choice& choice);
 
 }  // namespace paceline::train

@@ -2,7 +2,7 @@
 //
 // An algorithm is a strategy's name, or a label with settings:   "sgd; asgd; asgd, half rate: strategy.name=asgd optim.rate=0.05"
 // A setting with several values is an axis of the algorithm's grid:   "lc: strategy.name=lc_asgd ps.lc_lambda=0.1|1"
-// compare.grid has axes for everybody, but for algorithms that set the same key themselves. Clocks are written as algorithms are.
+// compare.grid has axes for all algorithms, except those that set the same key themselves. Clocks are written as algorithms are.
 #pragma once
 
 #include "paceline/train/outcome.h"
@@ -10,7 +10,7 @@
 
 namespace paceline::train {
 
-/// One algorithm on so many workers by one clock.
+/// One algorithm on this many workers by one clock.
 struct Entrant {
   Contestant contestant;                              // without a point and a seed
   std::vector<std::vector<std::string>> points = {};  // of its grid, in the order of their axes; one, without settings, where it has none
@@ -19,7 +19,7 @@ struct Entrant {
   bool chooses() const { return points.size() > 1; }
 };
 
-/// In the order of the report. "sgd" and "single" have one worker. ConfigError where an entry makes no sense.
+/// In the order of the report. "sgd" and "single" have one worker. ConfigError if an entry makes no sense.
 std::vector<Entrant> entrants(const CompareConfig& config);
 
 }  // namespace paceline::train

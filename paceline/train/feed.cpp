@@ -45,7 +45,7 @@ class HostFeed final : public Feed {
   }
 
  private:
-  /// Memory that the GPU reads by itself: the host goes on while the step before is still under way, and waits for the copy of the batch
+  /// Memory that the GPU reads by itself: the host continues while the previous step is still running, and waits for the copy of the batch
   /// that lay here before. From other memory LibTorch's copy would wait for all that the stream has to do.
   struct Staged {
     void copy(at::Tensor& through, const at::Tensor& from, at::Tensor& to, const c10::Device& device) {

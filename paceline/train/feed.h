@@ -26,7 +26,7 @@ class Feed {
 step::Batch as_tensors(const data::Batch& batch, const data::Info& info);
 
 /// `residency`: "host", "device" or "auto" (on the GPU where the pixels fit in a quarter of its free memory and have no more
-/// channels than its kernel takes). ConfigError where "device" cannot be.
+/// channels than its kernel takes). ConfigError if "device" is impossible.
 std::unique_ptr<Feed> make_feed(const data::Dataset& dataset, const data::LoaderOptions& options, const data::DataConfig& config,
                                 const nn::Model& module);
 

@@ -26,7 +26,7 @@ Datasets make_datasets(const Recipe& recipe, const Workload& workload = {});
 /// tensor::configure_libtorch as the recipe says: in every thread that computes.
 void configure_libtorch(const Recipe& recipe, int threads);
 
-/// Throws Error if a memory limit leaves too little for this many threads to start. OpenBLAS would retry its allocations for ever.
+/// Throws Error if a memory limit leaves too little for this many threads to start. OpenBLAS would retry its allocations forever.
 void ensure_memory_for(int threads);
 
 /// A rank's part of the model, and what all ranks know of it.

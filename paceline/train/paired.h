@@ -17,7 +17,7 @@ struct Difference {
 };
 Difference paired_difference(std::span<const std::pair<double, double>> pairs);
 
-/// Seconds of training until the first evaluation with at least this accuracy, in %. Nothing where none had it.
+/// Seconds of training until the first evaluation with at least this accuracy, in %. Nothing if none had it.
 std::optional<double> time_to(const Outcome& outcome, double accuracy);
 
 }  // namespace paceline::train

@@ -14,7 +14,7 @@
 
 namespace paceline::train {
 
-/// What the planner is told beside the recipe.
+/// What the planner needs besides the recipe.
 struct PlanInputs {
   PredictedMachine machine;
   std::int64_t workers = 0;               // 0: as many as the cluster has devices
@@ -28,10 +28,10 @@ perf::PlanQuestion plan_question(const Recipe& recipe, const graph::Graph& graph
 /// The recipe with the settings of a choice (perf::settings_of) in place of its own mesh and strategy; parallel.workers stays. ConfigError
 /// where they and the rest of the recipe cannot be together.
 Recipe with_settings(const Recipe& recipe, const std::vector<std::string>& settings);
-/// The same for as many workers as the choice has.
+/// The same, with the number of workers of the choice.
 Recipe with_choice(const Recipe& recipe, const perf::Choice& choice);
 
-/// ConfigError where strategy.name=plan has nothing to plan: a module of the user's own, of which nobody knows the layers.
+/// ConfigError if strategy.name=plan has nothing to plan: a user's own module, whose layers are unknown.
 void require_plannable(const Recipe& recipe, const Workload& workload);
 /// What strategy.name=plan stands for: the first plan for the recipe's workers (resolve_for) that a run accepts, on the cluster by which
 /// the run is predicted. `info`: of the training data.

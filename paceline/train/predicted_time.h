@@ -1,5 +1,5 @@
-// What a step of a run will take, said before it: the recipe's step programs (step_settings.h), costed on a cluster by perf/. The run's
-// summary.json keeps it beside what was measured, and `paceline verify` compares them.
+// The predicted time of a step, before a run: the recipe's step programs (step_settings.h), costed on a cluster by perf/. The run's
+// summary.json keeps it beside the measured time, and `paceline verify` compares them.
 #pragma once
 
 #include <optional>
@@ -19,8 +19,8 @@ struct RunHosts {
 };
 
 /// On the cluster of train.cluster, with the profile of train.profile where there is one. Of several cuts into buckets the fastest counts,
-/// as in a run. Nothing where no step takes time by the clock: a parameter server whose workers are played by a virtual one. ConfigError
-/// where a file cannot be read, or the cluster cannot hold such a run.
+/// as in a run. Nothing if steps take no real time: those of a parameter server under the virtual clock. ConfigError if a file cannot be
+/// read, or the cluster cannot hold such a run.
 std::optional<observe::Prediction> predict(const Recipe& recipe, const graph::Graph& graph, const RunHosts& hosts,
                                            const std::vector<graph::Units>& stages = {});
 
@@ -31,14 +31,15 @@ struct PredictedMachine {
   std::optional<perf::Profile> profile = {};  // of the network; else by the roofline
 };
 
-/// What the model says of a recipe's step, whatever was run before (step_correction.h). Of a parameter server's, of one worker's minibatch.
+/// The cost of a recipe's step by the model alone, without corrections by earlier runs (step_correction.h). Of a parameter server's, of one
+/// worker's minibatch.
 perf::StepCost model_cost(const Recipe& recipe, const graph::Graph& graph, const PredictedMachine& machine, const RunHosts& hosts,
                           const std::vector<graph::Units>& stages = {});
 
 /// What a roofline must know of a recipe's step.
 perf::RooflineSettings roofline_settings(const Recipe& recipe, const schedule::ProgramSettings& settings);
 
-/// Whether anybody said how fast this machine is: train.cluster, train.profile, or the files that `paceline probe` and `paceline profile`
+/// Whether the speed of this machine is known: from train.cluster, train.profile, or the files that `paceline probe` and `paceline profile`
 /// leave in the working folder. A run is not predicted from rules of thumb alone.
 bool knows_machine(const Recipe& recipe);
 

@@ -71,7 +71,7 @@ Values by_worker(const Values& values, const Values& workers, const auto& predic
   return said;
 }
 
-/// The sum of losses[i + 1 … i + steps[i]]; not a number where there are none, or not so many.
+/// The sum of losses[i + 1 … i + steps[i]]; NaN if there are none, or not this many.
 Values sums_ahead(const Values& losses, const Values& steps) {
   Values sums(losses.size(), NAN);
   for (std::size_t i = 0; i < losses.size(); ++i) {

@@ -1,11 +1,11 @@
-// How far the predictors of lc_asgd were off, and how far off simpler ones would have been on the same run (predictions.csv).
+// The errors of lc_asgd's predictors, and those that simpler ones would have made on the same run (predictions.csv).
 //
 //   lstm        what the run predicted
 //   last        the value before; of k losses, k times the newest
 //   ema         the exponential mean of the values before, with weight 0.1 for the newest
 //   constant    the mean of all values before
 //   shuffled    lstm's predictions in random order: what is left of them without their times
-//   oracle      the mean of the 16 values before and the 16 after, which nobody can know: what it is off by is noise
+//   oracle      the mean of the 16 values before and the 16 after, which needs the future: its error is noise
 //
 // Steps are counted worker by worker. The first tenth of a run, in which all of them learn, does not count.
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace paceline::train {
 
-/// Root mean squared errors; not a number where there was nothing to predict.
+/// Root mean squared errors; NaN if there was nothing to predict.
 struct PredictorScore {
   std::string predictor;
   double loss = NAN;  // of the next report
@@ -22,7 +22,7 @@ struct PredictorScore {
   double steps = NAN;
 };
 
-/// Empty where the run had no predictors.
+/// Empty if the run had no predictors.
 std::vector<PredictorScore> score_predictors(const Outcome& outcome);
 
 }  // namespace paceline::train

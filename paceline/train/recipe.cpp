@@ -38,7 +38,7 @@ constexpr std::string_view kTerms[] = {
     "schedule.largest_batch",
 };
 
-/// " in epoch 31" where the schedule has made the batch so large; nothing where it is the recipe's own.
+/// " in epoch 31" where the schedule has made the batch so large; nothing if it is the recipe's own.
 std::string grown_in(const Recipe& recipe, std::int64_t batch) {
   if (batch == recipe.data.batch) return {};
   for (const double milestone : recipe.schedule.batch_milestones)

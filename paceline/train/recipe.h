@@ -19,7 +19,7 @@ namespace paceline::train {
 /// [train] of a recipe.
 struct TrainConfig {
   std::int64_t epochs = 3;
-  std::int64_t steps = 0;  // 0: as many as the epochs have; otherwise stop after so many
+  std::int64_t steps = 0;  // 0: as many as the epochs have; otherwise stop after this many
   std::int64_t seed = 1;
   std::string device = "auto";
   std::string precision = "fp32";
@@ -39,7 +39,7 @@ struct TrainConfig {
   bool trace = false;                 // write a Chrome trace
   bool record_steps = true;           // CUDA: record the step in a graph
   bool repeatable = true;             // choose no algorithm by measurement that would change the bits
-  std::string cluster, profile;       // by which the run's step is predicted (prediction.h); empty: what lies in the current folder
+  std::string cluster, profile;       // by which the run's step is predicted (predicted_time.h); empty: what lies in the current folder
 
   void describe(Section& section);
 };
@@ -60,7 +60,7 @@ struct ParallelConfig {
   comm::MeshSizes mesh() const;
   /// The workers that the mesh asks for by itself: the product of its sizes, the rest counting as 1.
   std::int64_t workers_of_mesh() const;
-  /// Those that share the data; all of them where nothing else is said. ConfigError where the mesh does not multiply to `workers`.
+  /// Those that share the data; all of them where nothing else is said. ConfigError if the mesh does not multiply to `workers`.
   std::int64_t data_workers() const;
 };
 
@@ -82,7 +82,7 @@ struct CompareConfig {
   std::int64_t held_out = 5000;                    // training samples that choices are made on
   std::vector<std::int64_t> tuning_seeds = {101};  // of the runs that choices are made by; not among `seeds`, so that final runs are fresh
   std::string references;                          // labels that the others are compared with, seed by seed
-  std::vector<double> accuracies;                  // in %, whose times are told
+  std::vector<double> accuracies;                  // in %: the report says when they were reached
   void describe(Section& section);
 };
 
@@ -100,13 +100,13 @@ struct Recipe {
   ps::TimingConfig timing;
   CompareConfig compare;
 
-  /// The built-in demonstration: what `paceline train` runs when it is told nothing.
+  /// The built-in demonstration: what `paceline train` runs without arguments.
   static Recipe demonstration();
 
   /// All sections, bound to this recipe, which must outlive the result.
   Config config();
 
-  /// Its parameter server, without the processes that make it; nothing where the strategy has none.
+  /// Its parameter server, without the processes that make it; nothing if the strategy has none.
   std::optional<central::Settings> servers() const;
   /// How many of the workers one trainer stands for: all of a parameter server's, else one.
   std::int64_t workers_per_trainer() const { return servers() ? std::max<std::int64_t>(parallel.workers, 1) : 1; }
@@ -121,7 +121,7 @@ void validate(const Recipe& recipe);
 /// data.uneven=refuse.
 std::int64_t shared_batch(const Recipe& recipe, std::int64_t batch);
 
-/// What a worker's part of a run depends on beside the model: "key=value" lines, for processes of a parameter server to compare.
+/// What a worker's part of a run depends on besides the model: "key=value" lines, for processes of a parameter server to compare.
 std::string terms_of(const Recipe& recipe);
 
 /// The graph for a dataset: what the recipe leaves open in [model] (input, classes) comes from the data.

@@ -28,7 +28,7 @@ constexpr auto kLook = std::chrono::milliseconds(50);  // how often a server che
 struct Remote {
   Remote(const Recipe& given, const Workload& workload, const ps::Cluster& cluster) : recipe(recipe_for(given, cluster)) {
     validate(recipe);
-    // Nobody says how many of the others are on this host: one thread, unless the launcher, who knows, says more.
+    // It is unknown how many of the others are on this host: one thread, unless the launcher, which knows, says more.
     const int threads = recipe.train.threads > 0 ? static_cast<int>(recipe.train.threads) : usual_threads(1);
     configure_libtorch(recipe, threads);
     datasets = make_datasets(recipe, workload);

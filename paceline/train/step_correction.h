@@ -12,14 +12,14 @@
 
 namespace paceline::train {
 
-/// What a step's time depends on beside the network, its batch and the machine, as words of a recipe that knows its workers and its
+/// What a step's time depends on besides the network, its batch and the machine, as words of a recipe that knows its workers and its
 /// strategy. What is as usual is left out, but for both of these.
 std::vector<std::string> way_of(const Recipe& recipe);
 
 /// The recipe with the settings of a way in place of its own.
 Recipe with_way(const Recipe& recipe, const std::vector<std::string>& way);
 
-/// What is kept of a run that took so long for a step.
+/// What is kept of a run with this step time.
 perf::RunStep run_step(const Recipe& recipe, const graph::Graph& graph, double seconds);
 
 class StepCorrection {

@@ -1,4 +1,4 @@
-// The trainer: epochs, evaluation, checkpoints, and telling everybody who listens. It contains no strategy's name.
+// The trainer: epochs, evaluation, checkpoints, and events for listeners. It contains no strategy's name.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@ namespace paceline::train {
 
 class StepMemory;
 
-/// The loss, or a parameter, is no longer a number: the recipe's to mend.
+/// The loss, or a parameter, is no longer finite: the recipe must change.
 class Diverged : public ConfigError {
  public:
   using ConfigError::ConfigError;
@@ -49,11 +49,11 @@ class Trainer {
   Trainer(const Recipe& recipe, const Environment& environment);
   ~Trainer();
 
-  /// Goes on from a checkpoint. ConfigError where this recipe does not fit it; then the module is as it was, but the strategy may have
+  /// Continues from a checkpoint. ConfigError if this recipe does not fit it; then the module is as it was, but the strategy may have
   /// loaded a part: the trainer is not to be run.
   void resume(const Checkpoint& checkpoint, const std::string& source);
   /// Trains to the end, or to the next step after any worker's `stop` was set; checkpoints go into the run's `folder`, which worker 0
-  /// writes. Diverged where the loss is no longer a number, Error where the run was stopped and no checkpoint could be written.
+  /// writes. Diverged if the loss is no longer finite, Error if the run was stopped and no checkpoint could be written.
   observe::RunEnded run(const std::filesystem::path& folder);
 
   const data::Dataset& training_data() const { return *datasets_->training; }
@@ -78,7 +78,7 @@ class Trainer {
   bool leads() const { return comm_->rank() == 0; }
   /// Whether the sums of this worker's passes count: of those that computed the same samples one does, on the stage that has the loss.
   bool counts() const;
-  std::optional<observe::Prediction> predicted() const;  // nothing where it cannot be
+  std::optional<observe::Prediction> predicted() const;  // nothing if it cannot be predicted
   observe::RunStarted started() const;
   observe::RunEnded ended(bool stopped);  // what the run came to; collective
   double settled_step() const;
@@ -91,7 +91,7 @@ class Trainer {
   bool accepts(std::int64_t step, double loss);  // false: a step to be left out
   void report();                                 // reads the sums of the last steps back, adds them up over the workers and emits them
   void keep(const step::StepResult& result);     // of the latest step, until it is reported
-  void finish_steps();                           // report(), with what is still under way as part of the latest step
+  void finish_steps();                           // report(), with what is still in flight as part of the latest step
   std::string blame();                           // the first fault that any worker has seen; collective
   /// `aside`: where the checkpoint of this step is, if it was found not to be good.
   [[noreturn]] void give_up(const std::string& symptom, const std::string& where, const std::optional<std::filesystem::path>& aside = {});
@@ -113,7 +113,7 @@ class Trainer {
   Environment around_;
   TimeSheet times_;
   std::unique_ptr<comm::Communicator> alone_;
-  comm::Communicator* comm_;  // everybody
+  comm::Communicator* comm_;  // all workers
   Recipe recipe_;             // for the workers that there are
   std::string recipe_text_, network_;
   comm::Mesh mesh_;  // of the workers; its data axis shares the batches

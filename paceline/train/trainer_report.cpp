@@ -26,7 +26,7 @@ constexpr std::int64_t kRefusedEach = 16;  // steps in a row, for each worker, w
 
 }  // namespace
 
-// A prediction is worth less than the run: where none can be made, the run goes on without, unless the recipe asks for it.
+// A prediction is worth less than the run: where none can be made, the run continues without, unless the recipe asks for it.
 std::optional<observe::Prediction> Trainer::predicted() const {
   if (around_.workload.model || !knows_machine(recipe_)) return std::nullopt;
   const comm::Topology here = comm_->topology();
@@ -120,7 +120,7 @@ observe::RunEnded Trainer::ended(bool stopped) {
   return event;
 }
 
-// A parameter server refuses a gradient that is not finite and goes on without it, unless nothing else comes any more.
+// A parameter server refuses a gradient that is not finite and continues without it, unless no finite ones arrive any more.
 bool Trainer::accepts(std::int64_t step, double loss) {
   if (std::isfinite(loss)) {
     refused_ = 0;
@@ -148,7 +148,7 @@ void Trainer::keep(const step::StepResult& result) {
 }
 
 // After a pause like this the first steps end before anything is finished: what comes last has their samples. A step is told of once: what
-// was under way is added to the latest one, unless either is no number, which is not told of at all.
+// was in flight is added to the latest one, unless either is not finite; such a loss is not reported at all.
 void Trainer::finish_steps() {
   const step::StepResult rest = centralised_ ? centralised_->finish() : step::StepResult{};
   if (rest.targets == 0) return report();

@@ -1,6 +1,6 @@
-// nccl: memory of GPUs, one rank a GPU. NCCL brings its own algorithms and its own order of additions, which is fixed for a given machine
+// nccl: memory of GPUs, one GPU per rank. NCCL brings its own algorithms and its own order of additions, which is fixed for a given machine
 // and number of ranks; operations are put on a stream of the communicator's own and waited for with a deadline. Memory of the host goes by
-// way of the GPU: the few numbers beside the gradients, such as the sums of losses.
+// way of the GPU: the few numbers besides the gradients, such as the sums of losses.
 #if PACELINE_WITH_NCCL
 
 #include <cuda_runtime.h>

@@ -154,8 +154,8 @@ void Direct::check_presence() const {
     if (group_.seat(peer).presence.load(std::memory_order_acquire) != Seat::kHere || group_.culprit_of(peer) >= 0) miss(peer);
 }
 
-/// Whether somebody has not come so far yet. Nobody can go on before all have, so only the last to come wakes the others: of those who come
-/// at the same time, at least the one whose number was stored last sees all numbers.
+/// Whether some rank has not come this far yet. No rank can continue before all have, so only the last to come wakes the others: of those
+/// who come at the same time, at least the one whose number was stored last sees all numbers.
 bool Direct::missing(std::uint64_t (Direct::*progress)(int peer) const, std::uint64_t needed) {
   for (int step = 1; step < size(); ++step) {  // every rank looks at its neighbour first, not all at rank 0
     const int peer = (rank() + step) % size();
@@ -216,7 +216,7 @@ void Direct::make_own(std::span<std::byte* const> bases) {
   }
 }
 
-// Large buffers: the work on a range is shared out among the ranks.
+// Large buffers: the work on a range is divided among the ranks.
 void Direct::share_work(Range range, std::span<std::byte* const> bases) {
   void* own = op_.buffer.data;
   auto& outs = group_.outs;

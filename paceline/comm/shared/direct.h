@@ -41,7 +41,7 @@ class Direct final : public Activity {
   std::uint64_t phase_of(int peer) const { return group_.seat(peer).phase.load(std::memory_order_seq_cst); }
   void reach_next_phase();
   void check(const Notice& notice, int peer) const;
-  /// Throws PeerError where a rank came and gave up before the others were done: its memory may be gone.
+  /// Throws PeerError if a rank came and gave up before the others were done: its memory may be gone.
   void check_presence() const;
   [[noreturn]] void miss(int peer) const;
 

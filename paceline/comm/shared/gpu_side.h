@@ -5,7 +5,7 @@
 // waits for a rank that never comes. A rank may be gone when another looks for its marks, so these are found by number.
 //
 // Processes reach only one another's windows, which CUDA's IPC opens to them. There every host waits for its own stream before it meets the
-// others: a stream that waited for a process which is killed would wait for ever. CUDA must not free a window that another process has
+// others: a stream that waited for a process which is killed would wait forever. CUDA must not free a window that another process has
 // open: whoever leaves first lets the host's memory keep its own (LentWindows).
 #pragma once
 
@@ -35,8 +35,8 @@ class GpuSide {
 
   Marks& own_marks();
   std::uint64_t marks_number() const { return marks_number_; }  // after own_marks()
-  /// Finds the marks of a thread whose notice this is, and sees to it that this rank's GPU reaches its memory. False where the rank is
-  /// gone. ConfigError where one GPU cannot reach the other.
+  /// Finds the marks of a thread whose notice this is, and sees to it that this rank's GPU reaches its memory. False if the rank is
+  /// gone. ConfigError if one GPU cannot reach the other.
   bool meet(int peer, const Notice& notice, int own_gpu);
   /// The stream waits for the others' buffers to be filled, or for their readers.
   void hold(void* stream, gpu::Mark Marks::*which) const;

@@ -1,4 +1,4 @@
-// Gossip SGD: after every step each worker averages its replica with that of one neighbour, drawn anew for every step.
+// Gossip SGD: after every step each worker averages its replica with that of one neighbour, which is drawn for every step.
 //   w_i ← (w_i + w_j) / 2
 // The pairs are a random matching of all workers, drawn from the run's seed, so that all know it without asking; with an odd number of
 // workers one stays alone.

@@ -4,7 +4,7 @@
 //
 //   on an update, what others compute … | contributors wait for it: K distinct workers         | contributors pull again at once
 //   … is cancelled                      | k_sync    (K = all workers: bsp)                     | k_batch_sync
-//   … goes on                           | k_async   (K grows: adasync)                         | k_batch_async   (K = 1: asp)
+//   … continues                         | k_async   (K grows: adasync)                         | k_batch_async   (K = 1: asp)
 //
 // Workers join and leave, so K may exceed the number that are left: an update is also made when every present worker waits for it, and
 // when none is present any more. Invariant: while gradients are gathered, some present worker can still contribute, so no wait is endless.

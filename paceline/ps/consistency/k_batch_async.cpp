@@ -1,5 +1,5 @@
-// K-batch-async SGD (Dutta et al. 2018): any K minibatches make the update. Nobody is cancelled and nobody waits: a worker pulls again at
-// once, the version of before where its update is not complete.
+// K-batch-async SGD (Dutta et al. 2018): any K minibatches make the update. No worker is cancelled or waits: it pulls again at
+// once, and gets the previous version if the update is not complete.
 #include "paceline/ps/consistency.h"
 #include "paceline/ps/consistency/gathering.h"
 

@@ -1,5 +1,5 @@
 // K-sync SGD (Dutta et al. 2018; SSGD with backup workers: Chen et al. 2016): the first K workers of a round make the update, what the
-// others compute is cancelled, and all pull anew. Every gradient is of the present version; K = all workers is bsp.
+// others compute is cancelled, and all pull again. Every gradient is of the present version; K = all workers is bsp.
 #include "paceline/ps/consistency.h"
 #include "paceline/ps/consistency/gathering.h"
 

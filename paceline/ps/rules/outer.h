@@ -34,7 +34,7 @@ struct OuterConfig {
   void describe(Section& section);
 };
 
-/// ConfigError where fields do not fit together.
+/// ConfigError if fields do not fit together.
 void validate(const OuterConfig& config);
 
 }  // namespace paceline::ps

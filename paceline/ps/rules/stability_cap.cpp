@@ -57,7 +57,7 @@ class StabilityCap final : public UpdateRule {
   void blend(float& mean, double value) const { mean = static_cast<float>(decay_ * mean + (1 - decay_) * value); }
 
   double decay_, margin_;
-  // Floats, as a checkpoint has them: a resumed run goes on with the same bits.
+  // Floats, as a checkpoint has them: a resumed run continues with the same bits.
   float product_ = 0, square_ = 0;  // running means of ⟨Δg, Δw⟩ and ‖Δw‖²; their common start cancels
   float staleness_ = 0, seen_ = 0;  // its running mean; 1 once there was a push
 };

@@ -58,7 +58,7 @@ struct PushRequest {  // payload: the range or its code; nothing for a gradient 
 struct Pushed {  // payload: for rules with replicas, the worker's new parameters
   std::int64_t fate = 0, gathered = 0;
 };
-struct Answer {  // to in_vain
+struct Answer {  // to cancelled
   std::int64_t yes = 0;
 };
 struct NextRequest {
