@@ -51,24 +51,24 @@ std::map<std::string, std::int64_t> fixed_sizes(const std::vector<std::string>& 
 
 void refuse_not_kept(const std::vector<std::string>& words, const train::Recipe& recipe) {
   if (says(words, "strategy.name") && !strategies::makes_steps_together(recipe.strategy.name))
-    throw ConfigError(
-        fmt::format("strategy.name={0}: plans are ranked among strategies that compute what one worker would, with {0} and its like in a "
-                    "table of their own; leave it out, or replay it alone: paceline simulate … strategy.name={0}",
-                    recipe.strategy.name));
+    throw ConfigError(fmt::format(
+        "strategy.name={0}: the planner compares strategies itself, and lists those that compute something else than one worker would in a "
+        "second table; leave the key out, or simulate this strategy alone: paceline simulate … strategy.name={0}",
+        recipe.strategy.name));
   for (const std::string_view key : kNotKept)
     if (says(words, std::string(key)))
       throw ConfigError(
-          fmt::format("{}: a plan decides this itself, and keeps parallel.data, parallel.pipeline, parallel.tensor, parallel.zero and "
-                      "train.micro_batches alone; leave it out, or replay one way of training: paceline simulate … {}=…",
+          fmt::format("{}: the planner chooses this; only parallel.data, parallel.pipeline, parallel.tensor, parallel.zero and "
+                      "train.micro_batches can be fixed. Leave the key out, or simulate one configuration: paceline simulate … {}=…",
                       key, key));
 }
 
 std::vector<std::string> notes_on(const train::Recipe& recipe) {
   std::vector<std::string> notes;
   if (!strategies::makes_steps_together(recipe.strategy.name))
-    notes.push_back(fmt::format("the recipe's strategy.name={} is left out: a plan chooses the strategy", recipe.strategy.name));
+    notes.push_back(fmt::format("the recipe's strategy.name={} is ignored: the planner chooses the strategy", recipe.strategy.name));
   if (recipe.comm.compression != "none")
-    notes.push_back(fmt::format("the first table is without the recipe's comm.compression={}", recipe.comm.compression));
+    notes.push_back(fmt::format("the first table ignores the recipe's comm.compression={}", recipe.comm.compression));
   return notes;
 }
 

@@ -3,7 +3,7 @@
 //   pull ─ forward ─ report (loss, statistics → factor) ─ backward ─ push                   (Algorithm 1 of the LC-ASGD slides)
 //
 // LocalWorker decides what becomes of a gradient. If the consistency cancels computations, the worker asks from time to time whether it
-// has been cancelled, and stops if so.
+// computes in vain, and stops if so.
 #pragma once
 
 #include <memory>
@@ -24,13 +24,13 @@ class CentralWorker {
   CentralWorker(const step::Context& context, const Settings& settings, std::unique_ptr<ps::Client> client, int index);
 
   /// Computes one minibatch, and visits the servers before and after it if that is due. Returns its sums [2], on the host. A minibatch that
-  /// is cancelled ends early and is not pushed.
+  /// turns out to be in vain ends early and is not pushed.
   at::Tensor minibatch(const step::Batch& batch, const step::Point& point);
   bool visits() const { return local_.visits(); }                 // the next minibatch begins with a pull
   const at::Tensor& running() const { return local_.running(); }  // the statistics of its own batch norms
   const ps::Iteration& durations() const { return durations_; }   // of the last minibatch, as measured
 
-  /// The state that it has besides the servers' parameters, for a checkpoint; empty if there is none.
+  /// The state that it has beside the servers' parameters, for a checkpoint; empty if there is none.
   std::vector<step::NamedTensor> save() const { return local_.save(); }
   void load(std::span<const step::NamedTensor> state) { local_.load(state); }
 
@@ -42,7 +42,7 @@ class CentralWorker {
   void forward_and_backward(const step::Batch& batch, const step::Point& point, bool last, Nanoseconds computed_before);
   void straggle(Nanoseconds began);
   void push(float rate);
-  /// Throws Cancelled if the servers say so. Asking takes no more than a hundredth of the time.
+  /// Throws InVain if the servers say so. Asking takes no more than a hundredth of the time.
   void ask();
 
   const Settings& settings_;
@@ -62,7 +62,7 @@ class CentralWorker {
   ps::Iteration durations_;
   double loss_ = 0;
   ps::Advice advice_;
-  bool cancels_;  // its minibatches may be cancelled
+  bool cancels_;  // it may compute in vain
   Nanoseconds ask_again_{0};
 };
 

@@ -96,7 +96,7 @@ class LocalWorker {
   bool take_step();
   /// The minibatch in progress was abandoned.
   void leave_off() { ++iteration_, since_visit_ = 0; }
-  /// The same if take_gradient() has had it, as with duties.cancels: its update is undone. The parameters come with the next pull.
+  /// The same if take_gradient() has had it, as with duties.in_vain: its update is undone. The parameters come with the next pull.
   void call_off();
   void pushed() { since_visit_ = 0; }
 

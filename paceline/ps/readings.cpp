@@ -14,10 +14,10 @@ double chain_rule(const Delay& d) { return 1 + d.lambda * d.forecast.derivative;
 double squared(const Delay& d) { return d.loss + d.lambda * d.forecast.sum; }
 
 constexpr Entry<Reading> kReadings[] = {
-    {"literal", "s = 1: the control, ASGD with Async-BN", {.factor = literal, .clips = false}},
+    {"literal", "s = 1: the baseline, ASGD with Async-BN", {.factor = literal, .clips = false}},
     {"rescale", "s = (ℓ + λ ℓ_delay) / ℓ: grows with the delay", {rescale}},
     {"normalised", "s = (ℓ + λ ℓ_delay) / ((1 + λ k) ℓ): below 1 where the loss is predicted to fall", {normalised}},
-    {"sqrt", "the root of normalised, since a gradient's length is about the root of the loss near a minimum", {square_root_of}},
+    {"sqrt", "the square root of normalised: near a minimum, a gradient's length is about the root of the loss", {square_root_of}},
     {"chain_rule", "s = 1 + λ Σ ∂ℓ̂/∂ℓ: exact where predictions are functions of the loss", {.factor = chain_rule, .derives = true}},
     {"squared", "s = ℓ + λ ℓ_delay: the gradient of half its square", {squared}},
 };

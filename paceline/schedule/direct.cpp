@@ -63,8 +63,10 @@ constexpr Method kMethods[] = {
 
 Algorithm direct() {
   Algorithm made = algorithm<direct_steps::kMethods>();
-  made.lowering = {.help = "every rank reads what it needs in the others' memory: no message, and buffers up to 512 bytes in one meeting",
-                   .covers = direct_steps::on_one_host};
+  made.lowering = {
+      .help =
+          "every rank reads what it needs in the others' memory: no messages, and a single synchronisation for buffers of up to 512 bytes",
+      .covers = direct_steps::on_one_host};
   made.rounds = direct_rounds;
   made.settles = [](const Problem& problem, bool shares_memory) { return shares_memory && direct_steps::on_one_host(problem); };
   return made;

@@ -157,7 +157,7 @@ void Replay::on_servers() {
   const ServerQueue::Outcome outcome = servers_->on_event();
   // Where all wait for one another, an update is the end of a step.
   if (outcome.updated && servers_->updates() <= job_.steps) step_ends_[static_cast<std::size_t>(servers_->updates()) - 1] = loop_.now();
-  for (const int rank : outcome.in_vain) begin_anew(rank);
+  for (const int rank : outcome.in_vain) start_over(rank);
   for (const int rank : outcome.granted) {
     const Stage& stage = stage_of(rank);
     const auto lane = static_cast<int>((*stage.program)[static_cast<std::size_t>(stage.first_pull)].lane);

@@ -20,10 +20,10 @@ inline constexpr const char *kSingle = "single", *kAllreduce = "allreduce";
 
 /// [strategy] of a recipe.
 struct StrategyConfig {
-  std::string name = kAuto;           // allreduce where there are several workers, else single; or plan (train/planned.h)
-  double bucket_mb = 0;               // gradients that travel together; 0: chosen by measurement where that changes no bit
-  std::string overlap = "auto";       // on, off, auto: send gradients while the backward pass goes on
-  std::string update = "auto";        // whole, sharded, auto: whether every worker updates all parameters, or a part that it hands round
+  std::string name = kAuto;      // allreduce where there are several workers, else single; or plan (train/planned.h)
+  double bucket_mb = 0;          // gradients that travel together; 0: chosen by measurement where that changes no bit
+  std::string overlap = "auto";  // on, off, auto: send gradients while the backward pass continues
+  std::string update = "auto";   // whole, sharded, auto: whether every worker updates all parameters, or a part that it sends to the others
   std::string batch_norm = "local";   // local, sync: statistics of a worker's share, or of the whole batch
   std::string statistics = "mean";    // mean, first: whose running statistics are evaluated and kept, where batch_norm is local
   std::int64_t period = 0;            // local_sgd, sparknet, easgd, diloco: steps between two meetings; 0: 8, of diloco 500
@@ -49,7 +49,7 @@ struct StrategyKind {
   bool buckets = false;            // gradients travel in buckets: what of them is left open, and who updates, allreduce_choices.h decides
   std::int64_t period = 0;         // they meet every so many steps, unless strategy.period says otherwise; 0: in every one. The
                                    // program is that of a step with a meeting
-  bool asynchronous = false;       // nobody waits for the others; where there is a server, its consistency says that
+  bool asynchronous = false;       // no worker waits for the others; where there is a server, its consistency says that
   std::string_view gives_up = {};  // beside one worker with the whole batch; the planner shows strategies that say it
 
   bool centralised() const { return make == nullptr; }
@@ -57,12 +57,12 @@ struct StrategyKind {
 std::span<const Entry<StrategyKind>> strategies();
 
 /// The strategy of that key; "auto" is none until resolve() has made it one. `servers`: of strategies that have a parameter server.
-/// ConfigError where it cannot be.
+/// ConfigError if it is impossible.
 std::unique_ptr<step::Strategy> make_strategy(const StrategyConfig& config, const step::Context& context,
                                               const central::Settings& servers = {});
-/// The key that "auto" stands for, and "plan" where nobody has planned.
+/// The key that "auto" stands for, and "plan" before a plan was made.
 std::string resolve(const std::string& name, int workers);
-/// Whether the strategy has a parameter server, and plays all workers of a run by itself. "auto" has none.
+/// Whether the strategy has a parameter server, and runs all workers of a run by itself. "auto" has none.
 bool is_centralised(const std::string& name);
 /// Steps from one meeting of the workers to the next; 1 where they meet in every step, or never.
 std::int64_t period_of(const StrategyConfig& config);

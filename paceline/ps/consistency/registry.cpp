@@ -19,23 +19,23 @@ namespace {
 
 constexpr Entry<ConsistencyKind> kConsistencies[] = {
     {"bsp",
-     "bulk synchronous: one update with the mean of all workers' gradients, everybody waits for it",
+     "bulk synchronous: one update with the mean of all workers' gradients; all of them wait for it",
      {.make = bsp, .gathers = true, .stale = false, .synchronous = true}},
     {"ssp", "stale synchronous: a worker waits while it is more than `staleness` iterations ahead of the slowest", {.make = ssp}},
-    {"asp", "asynchronous: every gradient is applied when it comes, nobody waits", {.make = asp, .waits = false}},
+    {"asp", "asynchronous: every gradient is applied on arrival; no worker waits", {.make = asp, .waits = false}},
     {"k_sync",
-     "the first `group` workers' gradients make an update, the rest of the round is cancelled",
+     "the gradients of the first `group` workers make an update; the rest of the round is cancelled",
      {.make = k_sync, .gathers = true, .chooses = true, .stale = false}},
     {"k_batch_sync",
-     "the first `group` minibatches from anybody make an update, the rest of the round is cancelled",
+     "the first `group` minibatches of any workers make an update; the rest of the round is cancelled",
      {.make = k_batch_sync, .gathers = true, .chooses = true, .stale = false, .waits = false}},
     {"k_async",
-     "gradients of `group` different workers make an update, nobody is cancelled",
+     "gradients of `group` different workers make an update; none is cancelled",
      {.make = k_async, .gathers = true, .chooses = true}},
     {"k_batch_async",
-     "any `group` minibatches make an update, nobody is cancelled or waits",
+     "any `group` minibatches make an update; none is cancelled, and no worker waits",
      {.make = k_batch_async, .gathers = true, .chooses = true, .waits = false}},
-    {"adasync", "k_async whose `group` grows as the loss falls", {.make = adasync, .gathers = true, .chooses = true}},
+    {"adasync", "k_async with a `group` that grows as the loss falls", {.make = adasync, .gathers = true, .chooses = true}},
 };
 
 }  // namespace

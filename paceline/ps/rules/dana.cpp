@@ -39,8 +39,7 @@ class Dana final : public UpdateRule {
 std::unique_ptr<UpdateRule> make_dana(const RuleSetup& setup) {
   const optim::OptimConfig& optim = setup.optim;
   if (!optim::optimizer_kind(optim.name).heavy_ball || optim.nesterov || optim.clip_norm > 0)
-    throw ConfigError(
-        "rule 'dana' keeps a momentum of its own for each worker; use optim.name=sgd without optim.nesterov and optim.clip_norm");
+    throw ConfigError("rule 'dana' keeps its own momentum for each worker; use optim.name=sgd without optim.nesterov and optim.clip_norm");
   return std::make_unique<Dana>(optim);
 }
 

@@ -25,23 +25,23 @@ std::unique_ptr<UpdateRule> make_look_ahead(const RuleSetup& setup);
 namespace {
 
 constexpr Entry<RuleKind> kRules[] = {
-    {"average", "the mean of the gradients of an update (SSGD with bsp)", {.make = make_asgd, .adds = true}},
-    {"asgd", "every gradient as it comes", {.make = make_asgd, .adds = true}},
+    {"average", "applies the mean of the gradients of an update (SSGD with bsp)", {.make = make_asgd, .adds = true}},
+    {"asgd", "applies every gradient as it arrives", {.make = make_asgd, .adds = true}},
     {"dc_asgd", "compensates the delay by the gradient's own curvature; constant or adaptive", {make_dc_asgd}},
-    {"lc_asgd", "compensates the delay by the loss that is predicted for it", {make_lc_asgd}},
-    {"staleness_aware", "the rate divided by the staleness", {make_staleness_aware}},
-    {"dc_staleness_aware", "both: compensates by curvature, and divides the rate by the staleness", {make_dc_staleness_aware}},
-    {"stability_cap", "the rate kept below what curvature and staleness can bear, both measured", {make_stability_cap}},
-    {"gap_aware", "the gradient divided by how far the parameters have moved", {make_gap_aware}},
-    {"dana", "a momentum for each worker, and a look-ahead over all of them", {make_dana}},
-    {"downpour", "the sum of several gradients of a worker that goes on by itself", {make_downpour}},
+    {"lc_asgd", "compensates the delay by the losses that are predicted for it", {make_lc_asgd}},
+    {"staleness_aware", "divides the rate by the staleness", {make_staleness_aware}},
+    {"dc_staleness_aware", "compensates by curvature, and divides the rate by the staleness", {make_dc_staleness_aware}},
+    {"stability_cap", "keeps the rate below the limit of stability, from measured curvature and staleness", {make_stability_cap}},
+    {"gap_aware", "divides the gradient by how far the parameters have moved", {make_gap_aware}},
+    {"dana", "keeps a momentum for each worker, and looks ahead over all of them", {make_dana}},
+    {"downpour", "applies the sum of several gradients of a worker that trains by itself meanwhile", {make_downpour}},
     {"easgd", "replicas and the server's parameters attract each other", {make_easgd}},
-    {"async_nesterov", "local steps: an outer Nesterov step with every push", {make_async_nesterov}},
-    {"delayed_nesterov", "local steps: an outer step with every push, whose momentum changes with every N-th", {make_delayed_nesterov}},
-    {"adam_decay", "local steps: an outer Adam step, with less of older pushes", {make_adam_decay}},
-    {"cgad", "the same with a cosine gate that shuts out the oldest", {make_cgad}},
+    {"async_nesterov", "local steps: an outer Nesterov step per push", {make_async_nesterov}},
+    {"delayed_nesterov", "local steps: an outer step per push, with a momentum that changes at every N-th", {make_delayed_nesterov}},
+    {"adam_decay", "local steps: an outer Adam step, in which older pushes weigh less", {make_adam_decay}},
+    {"cgad", "local steps: adam_decay with a cosine gate that ignores the oldest pushes", {make_cgad}},
     {"heloco", "local steps: pushes turned towards the outer momentum, tensor by tensor", {make_heloco}},
-    {"look_ahead", "local steps: workers begin where the outer momentum will have carried the parameters", {make_look_ahead}},
+    {"look_ahead", "local steps: workers start where the outer momentum will have moved the parameters", {make_look_ahead}},
 };
 
 }  // namespace
