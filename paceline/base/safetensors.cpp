@@ -169,6 +169,37 @@ class HeaderReader {
   std::uint64_t data_start_ = 0;
 };
 
+/// The tensors in the order in which they are written, and what comes before their data.
+struct Layout {
+  std::vector<const Tensor*> order;
+  std::string beginning;
+};
+
+Layout lay_out(std::span<const Tensor> tensors, const Metadata& metadata) {
+  Layout layout;
+  for (const Tensor& tensor : tensors) layout.order.push_back(&tensor);
+  std::ranges::stable_sort(layout.order, std::greater{}, [](const Tensor* tensor) { return size_of(tensor->dtype); });
+
+  Json header = Json::object();
+  if (!metadata.empty()) header[std::string(kMetadata)] = metadata;
+  std::set<std::string_view> names = {kMetadata};
+  std::uint64_t end = 0;
+  for (const Tensor* tensor : layout.order) {
+    ensure(names.insert(tensor->name).second, "two tensors of one name cannot go into a safetensors file");
+    ensure(bytes_of(tensor->dtype, tensor->shape) == tensor->data.size(), "the data of a tensor must have the size of its shape");
+    const std::uint64_t begin = end;
+    end += tensor->data.size();
+    header[tensor->name] = {{"dtype", name_of(tensor->dtype)}, {"shape", tensor->shape}, {"data_offsets", {begin, end}}};
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // so that the data starts aligned
+  ensure(text.size() <= kLongestHeader, "the header of a safetensors file is too long");
+  const std::uint64_t length = text.size();
+  layout.beginning.assign(reinterpret_cast<const char*>(&length), sizeof(length));
+  layout.beginning += text;
+  return layout;
+}
+
 }  // namespace
 
 std::string_view name_of(Dtype dtype) { return row_of(dtype).name; }
@@ -189,31 +220,29 @@ const Tensor* File::find(std::string_view name) const {
 }
 
 FileStamp write(const std::filesystem::path& path, std::span<const Tensor> tensors, const Metadata& metadata) {
-  std::vector<const Tensor*> order;
-  for (const Tensor& tensor : tensors) order.push_back(&tensor);
-  std::ranges::stable_sort(order, std::greater{}, [](const Tensor* tensor) { return size_of(tensor->dtype); });
-
-  Json header = Json::object();
-  if (!metadata.empty()) header[std::string(kMetadata)] = metadata;
-  std::set<std::string_view> names = {kMetadata};
-  std::uint64_t end = 0;
-  for (const Tensor* tensor : order) {
-    ensure(names.insert(tensor->name).second, "two tensors of one name cannot go into a safetensors file");
-    ensure(bytes_of(tensor->dtype, tensor->shape) == tensor->data.size(), "the data of a tensor must have the size of its shape");
-    const std::uint64_t begin = end;
-    end += tensor->data.size();
-    header[tensor->name] = {{"dtype", name_of(tensor->dtype)}, {"shape", tensor->shape}, {"data_offsets", {begin, end}}};
-  }
-  std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');  // so that the data starts aligned
-  ensure(text.size() <= kLongestHeader, "the header of a safetensors file is too long");
-
-  const std::uint64_t length = text.size();
+  const Layout layout = lay_out(tensors, metadata);
   AtomicFile file(path);
-  file.write(std::as_bytes(std::span(&length, 1)));
-  file.write(text);
-  for (const Tensor* tensor : order) file.write(tensor->data);
+  file.write(layout.beginning);
+  for (const Tensor* tensor : layout.order) file.write(tensor->data);
   return file.commit();
+}
+
+std::string to_bytes(std::span<const Tensor> tensors) {
+  Layout layout = lay_out(tensors, {});
+  for (const Tensor* tensor : layout.order)
+    layout.beginning.append(reinterpret_cast<const char*>(tensor->data.data()), tensor->data.size());
+  return std::move(layout.beginning);
+}
+
+std::vector<Tensor> from_bytes(std::span<const std::byte> bytes, const std::string& source) {
+  Metadata metadata;
+  HeaderReader reader(source, bytes);
+  std::vector<Tensor> tensors;
+  for (Placed& placed : reader.read(metadata)) {
+    placed.tensor.data = bytes.subspan(reader.data_start() + placed.begin, placed.end - placed.begin);
+    tensors.push_back(std::move(placed.tensor));
+  }
+  return tensors;
 }
 
 }  // namespace paceline::safetensors

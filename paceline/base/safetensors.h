@@ -53,4 +53,8 @@ class File {
 /// DataError if writing fails, InternalError if two names are equal or a shape does not match its data.
 FileStamp write(const std::filesystem::path& path, std::span<const Tensor> tensors, const Metadata& metadata = {});
 
+/// The same as bytes in memory, and back: tensors that point into `bytes`, which come from `source`.
+std::string to_bytes(std::span<const Tensor> tensors);
+std::vector<Tensor> from_bytes(std::span<const std::byte> bytes, const std::string& source);
+
 }  // namespace paceline::safetensors

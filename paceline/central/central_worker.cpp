@@ -2,16 +2,20 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <thread>
 
 #include <fmt/format.h>
 
+#include "paceline/base/error.h"
 #include "paceline/tensor/device.h"
 
 namespace paceline::central {
 namespace {
 
+// Names in a checkpoint.
+constexpr const char *kResidual = "residual", *kVelocity = "velocity", *kPushes = "pushes";
 constexpr int kAskingShare = 100;                           // asking takes at most one part in this many of the time
 constexpr Nanoseconds kNap = std::chrono::milliseconds(1);  // for a straggler that may be cancelled
 
@@ -112,6 +116,39 @@ void CentralWorker::push(float rate) {
   client_->push(local_.sent().data_ptr<float>(), {.rate = rate, .scale = static_cast<float>(advice_.scale), .loss = loss});
   durations_.push = context_.clock.now() - began;
   local_.pushed();
+}
+
+// Residuals as long as the arena, whichever servers they are for.
+std::vector<step::NamedTensor> CentralWorker::save() const {
+  std::vector<step::NamedTensor> state = local_.save();
+  const std::vector<ps::Unsent> unsent = client_->unsent();
+  if (unsent.empty()) return state;
+  const auto whole = [&](const char* name, const auto& part) {
+    at::Tensor values = at::zeros({module_->arena().length()});
+    for (const ps::Unsent& server : unsent) std::ranges::copy(part(server), values.data_ptr<float>() + server.begin);
+    state.push_back({.name = name, .tensor = values, .copied = true});
+  };
+  whole(kResidual, [](const ps::Unsent& server) { return server.residual; });
+  if (!unsent[0].velocity.empty()) whole(kVelocity, [](const ps::Unsent& server) { return server.velocity; });
+  state.push_back({kPushes, at::tensor({*unsent[0].pushes}, at::kLong)});
+  return state;
+}
+
+// A checkpoint of workers that compressed nothing has no residuals: they begin with none.
+void CentralWorker::load(std::span<const step::NamedTensor> state) {
+  local_.load(state);
+  const auto restore = [&](const char* name, const ps::Unsent& server, std::span<float> into) {
+    const at::Tensor saved = step::saved_or_none(state, name);
+    if (!saved.defined() || into.empty()) return;
+    if (saved.numel() != module_->arena().length())
+      throw ConfigError(fmt::format("the checkpoint's '{}' of worker {} is that of another model", name, index_));
+    const at::Tensor values = saved.contiguous();
+    std::copy_n(values.data_ptr<float>() + server.begin, into.size(), into.data());
+  };
+  for (const ps::Unsent& server : client_->unsent()) {
+    restore(kResidual, server, server.residual), restore(kVelocity, server, server.velocity);
+    if (const at::Tensor saved = step::saved_or_none(state, kPushes); saved.defined()) *server.pushes = saved.item<std::int64_t>();
+  }
 }
 
 void CentralWorker::ask() {

@@ -31,8 +31,8 @@ class CentralWorker {
   const ps::Iteration& durations() const { return durations_; }   // of the last minibatch, as measured
 
   /// The state that it has beside the servers' parameters, for a checkpoint; empty if there is none.
-  std::vector<step::NamedTensor> save() const { return local_.save(); }
-  void load(std::span<const step::NamedTensor> state) { local_.load(state); }
+  std::vector<step::NamedTensor> save() const;
+  void load(std::span<const step::NamedTensor> state);
 
  private:
   struct InVain {};  // ends a pass

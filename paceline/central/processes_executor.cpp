@@ -1,9 +1,11 @@
 // Servers and workers as processes, over gRPC or MPI (ps/transports/service.h). This is server 0's half, which has the Trainer: it assigns
 // minibatches by number, holds the first range of the arena, and reads the other ranges when the model is evaluated or saved.
 //
-// Workers join and leave: a minibatch whose worker is gone is assigned again. A restarted server 0 resumes from the run's last checkpoint,
-// which has its range's state, and assigns the minibatches after it, except those that are complete in its journal (ps.replica).
-// minibatches.h keeps track of them.
+// A checkpoint has the state of all servers, and what workers keep for themselves: server 0 asks for both while nothing is in flight. When
+// a run is resumed, every process takes its own part of it (train/remote.cpp).
+//
+// Workers join and leave: a minibatch whose worker is gone is assigned again. A restarted server 0 resumes from the run's last checkpoint
+// and assigns the minibatches after it, except those that are complete in its journal (ps.replica). minibatches.h keeps track of them.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -24,6 +26,8 @@
 #include "paceline/central/recovery.h"
 #include "paceline/central/server_plan.h"
 #include "paceline/central/server_tensors.h"
+#include "paceline/central/state_message.h"
+#include "paceline/central/worker_states.h"
 #include "paceline/ps/transports/service.h"
 
 namespace paceline::central {
@@ -31,9 +35,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kFarewell = 10s;          // for workers to learn that there is no more work
-constexpr auto kTaskWait = 200ms;        // how long a worker's request for work may take
-constexpr const char* kState = "ps.0.";  // of this server, in a checkpoint
+constexpr auto kFarewell = 10s;    // for workers to learn that there is no more work
+constexpr auto kTaskWait = 200ms;  // how long a worker's request for work may take
 
 const step::Context& checked(const step::Context& context, const Settings& settings) {
   if (settings.cluster.role != ps::Cluster::Role::server)
@@ -58,6 +61,8 @@ class ProcessesExecutor final : public Central {
         options_(plan_.service_options(0)),
         recovery_(settings(), *concurrent_, clock()),
         minibatches_(ps().replica, ps().deadline()) {
+    options_.wants_state = [this](int worker) { return states_.wanted(worker); };
+    options_.keep = [this](int worker, std::string_view state) { states_.keep(worker, state); };
     options_.next_task = [this](int worker, bool visits, bool& finished) { return next_task(worker, visits, finished); };
     options_.task_done = [this](int worker, const ps::Task& task, double loss_sum, double right, std::int64_t targets) {
       task_done(worker, {.number = task.step, .loss = loss_sum, .right = right, .targets = targets});
@@ -70,7 +75,10 @@ class ProcessesExecutor final : public Central {
       }
       changed_.notify_all();
     };
-    if (cluster().restarts == 0) serve();  // otherwise only after it has restored its state
+    const bool was_here = cluster().restarts > 0 && recovery_.find_stem();  // else it was killed before the run began
+    if (!settings().resumes && was_here) begin_again(0, "begins anew, since there was no checkpoint yet");
+    else if (!settings().resumes) recovery_.begin();
+    server_ = ps::serve(cluster(), concurrent_, layout_, options_);
   }
 
   ~ProcessesExecutor() override {
@@ -80,14 +88,15 @@ class ProcessesExecutor final : public Central {
     }
     changed_.notify_all();
     observer_.reset();
-    if (!server_) return;
+    if (!concurrent_->has_state()) {
+      concurrent_->close("the run could not be resumed");
+      return;
+    }
     const Nanoseconds until = clock().now() + kFarewell;
     while (connected() > missing() && clock().now() < until) std::this_thread::sleep_for(20ms);
   }
 
   step::StepResult step(const step::Batch&, const step::Point& point) override {
-    begin_without_checkpoint();
-    recovery_.begin();
     std::unique_lock lock(mutex_);
     const ps::Task task{.epoch = point.epoch_index, .batch = point.batch_index, .step = point.step, .rate = static_cast<float>(point.rate)};
     if (minibatches_.begin(task, clock().now())) {
@@ -113,6 +122,7 @@ class ProcessesExecutor final : public Central {
         ps::JoinOptions options = plan_.join_options();
         options.worker = ps::kObserver;
         observer_ = ps::join(cluster(), layout_, options);
+        check_resumed();
       }
       observer_->pull(parameters, 0);
     }
@@ -124,27 +134,41 @@ class ProcessesExecutor final : public Central {
   void resume_training() override {}
   bool reads_batches() const override { return false; }
 
-  // Only the model of the other servers: the rest of their state is in their own snapshots.
+  // After show(), so nothing is in flight.
   std::vector<step::NamedTensor> save() override {
-    return concurrent_->with([&](ps::Server& server) {
-      std::vector<step::NamedTensor> state = tensors(server).save(kState);
-      if (const std::optional<std::int64_t> journal = recovery_.snapshot_taken(state, kState))
+    ask_workers();
+    std::vector<step::NamedTensor> state = concurrent_->with([&](ps::Server& server) {
+      std::vector<step::NamedTensor> own = tensors(server).save(server_prefix(0));
+      if (const std::optional<std::int64_t> journal = recovery_.snapshot_taken(own, server_prefix(0)))
         // It is not known here whether the last checkpoint was written completely; the one before it still has its journals.
         recovery_.forget_before(std::exchange(journal_before_, std::exchange(journal_, *journal)));
-      return state;
+      return own;
     });
+    if (observer_)
+      for (const std::string& packed : observer_->states())
+        for (step::NamedTensor& item : unpack_state(packed, "another server's state")) state.push_back(std::move(item));
+    states_.save(state);
+    return state;
   }
   // The module has the checkpoint's parameters by now.
   void load(std::span<const step::NamedTensor> state) override {
-    if (cluster().restarts == 0)
-      throw ConfigError("a run of ps.executor=processes cannot be resumed; start a new one with model.weights=CHECKPOINT");
+    ensure(settings().resumes, "processes are told beforehand that a checkpoint follows, and serve nobody until then");
+    const bool was_here = cluster().restarts > 0 && recovery_.find_stem();
+    if (!was_here) check_servers(state, cluster().servers.size());
+    for (std::size_t i = 0; i < cluster().servers.size() && !was_here; ++i)
+      loaded_.push_back(step::find_saved(state, server_prefix(i) + kServerVersion).item<std::int64_t>());
     const std::int64_t version = concurrent_->with([&](ps::Server& server) {
-      tensors(server).load(state, kState);
+      if (was_here) tensors(server).load(state, server_prefix(0));
+      else tensors(server).load_anew(state, server_prefix(0));
       const float* parameters = module().arena().parameters().data_ptr<float>();
       if (!server.averages()) std::copy_n(parameters, server.length(), server.parameters());
       return server.version();
     });
-    begin_again(recovery_.journal_after(state, kState), fmt::format("goes on with version {}, the run's last checkpoint", version));
+    states_.load(state, workers());
+    const std::int64_t journal = recovery_.journal_after(state, server_prefix(0));
+    if (was_here) return begin_again(journal, fmt::format("goes on with version {}, the run's last checkpoint", version));
+    journal_ = journal_before_ = journal;
+    recovery_.begin_with_checkpoint(journal);
   }
   bool wants_checkpoint() const override { return recovery_.snapshot_due(); }
 
@@ -160,16 +184,34 @@ class ProcessesExecutor final : public Central {
   ServerTensors tensors(ps::Server& server) const { return {server, module().device()}; }
   bool knows_workers() const override { return false; }  // workers in other processes do not send their running statistics
 
-  void serve() { server_ = ps::serve(cluster(), concurrent_, layout_, options_); }
   void begin_again(std::int64_t journal, const std::string& how) {
     journal_ = journal_before_ = journal;
     recovery_.resume(
         journal, how, [this](auto... event) { minibatches_.replay(event...); },
         [this] { return fmt::format("{} minibatches after it are complete", minibatches_.replayed()); });
-    serve();
   }
-  void begin_without_checkpoint() {
-    if (!server_) begin_again(0, "begins anew, since there was no checkpoint yet");
+
+  /// Before anything is evaluated or saved: the other servers look for the checkpoint themselves, each on the disk of its host.
+  void check_resumed() const {
+    for (const auto& [begin, version] : observer_->resumed()) {
+      const auto server = static_cast<std::size_t>(std::ranges::find(plan_.cuts(), begin) - plan_.cuts().begin());
+      if (server < loaded_.size() && loaded_[server] != version)
+        throw ConfigError(fmt::format(
+            "server {} goes on from another checkpoint than server 0: its version is {} there, and {} in that of server 0; give "
+            "all of them the same",
+            server, version, loaded_[server]));
+    }
+  }
+
+  /// Everybody asks for work, since nothing is in flight.
+  void ask_workers() {
+    if (!ps().pushes_steps() && context().compression == "none") return;  // they keep nothing
+    const auto look = [this] {
+      const std::lock_guard lock(mutex_);
+      changed_.notify_all();  // who waits for work is asked first
+      if (problem_) std::rethrow_exception(problem_);
+    };
+    states_.gather([this] { return workers_here(); }, look, clock(), ps().patience());
   }
 
   void task_done(int worker, const ps::Completed& sums) {
@@ -199,7 +241,8 @@ class ProcessesExecutor final : public Central {
     std::unique_lock lock(mutex_);
     minibatches_.asks(worker, clock().now());
     try {
-      changed_.wait_for(lock, cluster().ranks ? 0ms : kTaskWait, [&] { return over_ || problem_ || something_to_do(); });
+      changed_.wait_for(lock, cluster().ranks ? 0ms : kTaskWait,
+                        [&] { return over_ || problem_ || states_.wanted(worker) || something_to_do(); });
       if (problem_) std::rethrow_exception(problem_);  // all workers are told of whatever ends the run
       finished = over_;
       if (over_ || !something_to_do()) return std::nullopt;
@@ -216,7 +259,6 @@ class ProcessesExecutor final : public Central {
 
   /// Nothing is in flight, and nothing starts while the lock is held.
   std::unique_lock<std::mutex> drain() {
-    begin_without_checkpoint();
     std::unique_lock lock(mutex_);
     wait_for_progress(lock, [&] { return minibatches_.all_complete(); });
     return lock;
@@ -227,9 +269,12 @@ class ProcessesExecutor final : public Central {
     const std::lock_guard lock(mutex_);
     return problem_ ? std::ssize(minibatches_.assigned()) : 0;
   }
-  std::int64_t connected() const {
-    return std::ranges::count_if(server_->workers(), [](int worker) { return worker != ps::kObserver; });
+  std::vector<int> workers_here() const {
+    std::vector<int> here = server_->workers();
+    std::erase(here, ps::kObserver);
+    return here;
   }
+  std::int64_t connected() const { return std::ssize(workers_here()); }
 
   /// Waits as long as minibatches are finished from time to time, or could be: a silent worker is forgotten, and one that others wait for
   /// too long becomes the problem (next_task). Ranks send no heartbeats, so a long computation may be taken for a stopped rank.
@@ -261,12 +306,14 @@ class ProcessesExecutor final : public Central {
   std::shared_ptr<ps::ConcurrentServer> concurrent_;
   ps::ServiceOptions options_;
   Recovery recovery_;
+  std::vector<std::int64_t> loaded_;               // the versions of all servers in the checkpoint that the run began with
   std::int64_t journal_ = 0, journal_before_ = 0;  // that the last checkpoint, and the one before it, begins with
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   Minibatches minibatches_;
   bool over_ = false;
   std::exception_ptr problem_;  // set: the service has ended
+  WorkerStates states_;
   std::unique_ptr<ps::Service> server_;
   std::unique_ptr<ps::RemoteClient> observer_;
 };

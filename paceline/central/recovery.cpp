@@ -8,6 +8,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
+#include "paceline/observe/run_folder.h"
 
 namespace paceline::central {
 namespace {
@@ -15,42 +16,57 @@ namespace {
 constexpr const char* kJournal = "bookkeeping.journal";
 constexpr auto kLookForFolder = std::chrono::milliseconds(50);  // how often the run's folder is looked for
 
+ConfigError no_folder(const ps::Cluster& cluster) {
+  return ConfigError(fmt::format(
+      "server {} finds no folder of this run in {}, for its snapshots and its journal (ps.replica); start it with paceline run, "
+      "and let all hosts share train.runs",
+      cluster.index, cluster.runs));
+}
+
 }  // namespace
 
-const observe::RunFolder* Recovery::find_folder() {
-  const ps::Cluster& cluster = settings_.cluster;
-  if (!folder_ && !cluster.job.empty()) folder_ = observe::RunFolder::find(cluster.runs, cluster.job);
-  return folder_ ? &*folder_ : nullptr;
+Recovery::Recovery(const Settings& settings, ps::ConcurrentServer& concurrent, const Clock& clock)
+    : settings_(settings),
+      concurrent_(concurrent),
+      clock_(clock),
+      journals_(settings.ps.replica ? std::make_unique<ps::Journals>([this] { return find_stem(); }) : nullptr) {
+  if (journals_ && settings.cluster.job.empty()) throw no_folder(settings.cluster);
 }
 
-const observe::RunFolder& Recovery::await_folder() {
+std::optional<std::filesystem::path> Recovery::find_stem() const {
   const ps::Cluster& cluster = settings_.cluster;
-  const Nanoseconds until = clock_.now() + (cluster.job.empty() ? Nanoseconds(0) : settings_.ps.patience());
-  while (!find_folder() && clock_.now() < until) std::this_thread::sleep_for(kLookForFolder);
-  if (!find_folder())
-    throw ConfigError(
-        fmt::format("ps.replica=true: server {} finds no folder of this run in {}; start it with paceline run, and let all hosts share "
-                    "train.runs",
-                    cluster.index, cluster.runs));
-  return *folder_;
+  const auto folder = cluster.job.empty() ? std::nullopt : observe::RunFolder::find(cluster.runs, cluster.job);
+  if (!folder) return std::nullopt;
+  return folder->servers() / fmt::format("server-{}", cluster.index);
 }
 
-std::filesystem::path Recovery::stem() const { return folder_->servers() / fmt::format("server-{}", settings_.cluster.index); }
+std::filesystem::path Recovery::await_stem() const {
+  const Nanoseconds until = clock_.now() + settings_.ps.patience();
+  for (;; std::this_thread::sleep_for(kLookForFolder)) {
+    if (const auto stem = find_stem()) return *stem;
+    if (clock_.now() >= until) throw no_folder(settings_.cluster);
+  }
+}
 
-void Recovery::begin() {
-  if (!settings_.ps.replica || journals_) return;
-  await_folder();
-  journals_.emplace(stem());
-  concurrent_.begin_journal(journals_->next());
+bool Recovery::restartable() const {
+  return settings_.ps.snapshot_s > 0 && !settings_.cluster.job.empty() && settings_.cluster.max_restarts > 0;
+}
+
+void Recovery::begin(std::int64_t first) {
+  if (!journals_) return;
+  journals_->begin_with(first);
+  concurrent_.write_to(journals_->next());
+}
+
+void Recovery::begin_with_checkpoint(std::int64_t first) {
+  begin(first);
+  concurrent_.begin_again(/*knows_round=*/true);
 }
 
 void Recovery::resume(std::int64_t first, const std::string& how, const ps::Journal::Progress& progress,
                       const std::function<std::string()>& rest) {
-  const bool durable = settings_.ps.replica;
   std::string after = "updates after it are lost in its range, and the other servers keep theirs";
-  if (durable) {
-    await_folder();
-    journals_.emplace(stem());
+  if (journals_) {
     const std::int64_t replayed = concurrent_.with([&](ps::Server& server) {
       const std::int64_t pushes = journals_->replay(server, first, progress);
       concurrent_.write_to(journals_->next());
@@ -59,7 +75,7 @@ void Recovery::resume(std::int64_t first, const std::string& how, const ps::Jour
     after = fmt::format("{} pushes after it came from its journal, {}none is lost", replayed, rest ? rest() + ", and " : "and ");
   }
   log::warning("server {} was started again and {}; {}", settings_.cluster.index, how, after);
-  concurrent_.begin_again(durable || settings_.cluster.servers.size() == 1);
+  concurrent_.begin_again(journals() || settings_.cluster.servers.size() == 1);
 }
 
 bool Recovery::snapshot_due() const {
@@ -75,7 +91,8 @@ std::optional<std::int64_t> Recovery::snapshot_taken(std::vector<step::NamedTens
 }
 
 std::int64_t Recovery::journal_after(std::span<const step::NamedTensor> snapshot, const std::string& prefix) const {
-  return settings_.ps.replica ? step::find_saved(snapshot, prefix + kJournal).item<std::int64_t>() : 0;
+  const at::Tensor saved = step::saved_or_none(snapshot, prefix + kJournal);
+  return journals_ && saved.defined() ? saved.item<std::int64_t>() : 0;
 }
 
 }  // namespace paceline::central

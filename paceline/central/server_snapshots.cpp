@@ -13,38 +13,56 @@ namespace {
 
 const std::string kPrefix = "ps.";
 
+std::filesystem::path file_at(const std::filesystem::path& stem) { return stem.string() + ".safetensors"; }
+
 }  // namespace
 
-ServerSnapshots::ServerSnapshots(const Settings& settings, ps::ConcurrentServer& concurrent, const Clock& clock, Files files)
-    : settings_(settings), concurrent_(concurrent), files_(std::move(files)), recovery_(settings, concurrent, clock) {}
+ServerSnapshots::ServerSnapshots(const Settings& settings, ps::ConcurrentServer& concurrent, const Clock& clock, Files files,
+                                 const std::vector<step::NamedTensor>* checkpoint)
+    : settings_(settings), concurrent_(concurrent), files_(std::move(files)), recovery_(settings, concurrent, clock) {
+  const auto stem = recovery_.find_stem();
+  const bool was_here = settings.cluster.restarts > 0 && (!checkpoint || (stem && std::filesystem::exists(file_at(*stem))));
+  if (was_here) restore();
+  else if (checkpoint) begin_with(*checkpoint);
+  else recovery_.begin();
+  if (recovery_.journals()) recovery_.await_stem();  // before anything is acknowledged that belongs into a journal
+}
+
+// The server was made with the checkpoint's parameters.
+void ServerSnapshots::begin_with(std::span<const step::NamedTensor> checkpoint) {
+  const ps::Cluster& cluster = settings_.cluster;
+  check_servers(checkpoint, cluster.servers.size());
+  concurrent_.with([&](ps::Server& server) {
+    ServerTensors(server, at::kCPU).load_anew(checkpoint, server_prefix(static_cast<std::size_t>(cluster.index)));
+  });
+  recovery_.begin_with_checkpoint(0);
+  if (recovery_.restartable()) write(file_at(recovery_.await_stem()));
+}
 
 void ServerSnapshots::restore() {
   const ps::Cluster& cluster = settings_.cluster;
   if (settings_.ps.snapshot_s == 0)
     throw Error(
-        fmt::format("server {} was started again, and with ps.snapshot_s=0 its parameters were lost; start a new run from the last "
-                    "checkpoint with model.weights=…",
+        fmt::format("server {} was started again, and with ps.snapshot_s=0 its parameters were lost; resume the run from its last "
+                    "checkpoint",
                     cluster.index));
-  if (settings_.ps.replica) recovery_.await_folder();  // the servers may have been killed before it was created
-  if (!recovery_.find_folder())
-    throw ConfigError(fmt::format("server {} was started again and finds no folder of this run in {}; let all hosts share train.runs",
-                                  cluster.index, cluster.runs));
+  const std::filesystem::path file = file_at(recovery_.await_stem());  // the servers may have been killed before the folder was created
   std::string how = "begins anew, since there was no snapshot yet";
   std::int64_t journal = 0;
-  if (std::filesystem::exists(file())) {
-    journal = load(files_.read(file()));
-    const auto age = std::filesystem::file_time_type::clock::now() - std::filesystem::last_write_time(file());
+  if (std::filesystem::exists(file)) {
+    journal = load(files_.read(file), file.string());
+    const auto age = std::filesystem::file_time_type::clock::now() - std::filesystem::last_write_time(file);
     how = fmt::format("goes on with version {}, its snapshot of {:.1f} s ago", version_, std::chrono::duration<double>(age).count());
   }
   recovery_.resume(journal, how);
 }
 
-std::int64_t ServerSnapshots::load(std::span<const step::NamedTensor> snapshot) {
+std::int64_t ServerSnapshots::load(std::span<const step::NamedTensor> snapshot, const std::string& file) {
   return concurrent_.with([&](ps::Server& server) {
     const at::Tensor saved = step::saved_or_none(snapshot, kPrefix + "parameters");
     if (!saved.defined() || saved.numel() != server.length())
-      throw ConfigError(fmt::format("{} does not have the {} parameters of server {}; restart the run with its original recipe",
-                                    file().string(), server.length(), settings_.cluster.index));
+      throw ConfigError(fmt::format("{} does not have the {} parameters of server {}; restart the run with its original recipe", file,
+                                    server.length(), settings_.cluster.index));
     const ServerTensors tensors(server, at::kCPU);
     tensors.load(snapshot, kPrefix);
     tensors.parameters().copy_(saved);
@@ -56,30 +74,30 @@ std::int64_t ServerSnapshots::load(std::span<const step::NamedTensor> snapshot) 
 void ServerSnapshots::write_if_due() {
   if (!recovery_.snapshot_due()) return;
   const ps::Cluster& cluster = settings_.cluster;
+  const auto stem = recovery_.find_stem();
+  if (!stem || concurrent_.with([&](ps::Server& server) { return server.version() == version_; })) recovery_.try_later();
+  else return write(file_at(*stem));
+  if (!stem)
+    log::warning("server {} finds no folder of this run in {} and keeps no snapshot; let all hosts share train.runs", cluster.index,
+                 cluster.runs);
+}
+
+void ServerSnapshots::write(const std::filesystem::path& file) {
   std::vector<step::NamedTensor> snapshot;
   std::optional<std::int64_t> journal;
-  const bool known = recovery_.find_folder() != nullptr;
   const std::int64_t version = concurrent_.with([&](ps::Server& server) {
-    if (!known || server.version() == version_) {
-      recovery_.try_later();
-      return version_;
-    }
     const ServerTensors tensors(server, at::kCPU);
     snapshot = tensors.save(kPrefix);
     snapshot.push_back({kPrefix + "parameters", tensors.parameters().clone()});
     journal = recovery_.snapshot_taken(snapshot, kPrefix);
     return server.version();
   });
-  if (!known)
-    return log::warning("server {} finds no folder of this run in {} and keeps no snapshot; let all hosts share train.runs", cluster.index,
-                        cluster.runs);
-  if (snapshot.empty()) return;  // as it was
   try {
-    files_.write(file(), snapshot);
+    files_.write(file, snapshot);
     version_ = version;
     if (journal) recovery_.forget_before(*journal);
   } catch (const std::exception& problem) {
-    log::error("no snapshot of server {} at version {}: {}; training goes on", cluster.index, version, problem.what());
+    log::error("no snapshot of server {} at version {}: {}; training goes on", settings_.cluster.index, version, problem.what());
   }
 }
 

@@ -1,6 +1,8 @@
 // Snapshots of a server process that does not lead (server 0 has the run's checkpoints): its range of the parameters and all that it keeps
 // beside them, every ps.snapshot_s seconds, in the run's folder as servers/server-N.safetensors.
 //
+// The first of a run that is resumed is written before anybody is served: a server that is lost right after that has its checkpoint too.
+//
 // A restarted server resumes from its last snapshot. Updates after that are lost, unless they are in its journal (ps.replica); the other
 // servers keep theirs.
 #pragma once
@@ -23,21 +25,22 @@ class ServerSnapshots {
     std::function<std::vector<step::NamedTensor>(const std::filesystem::path&)> read;
   };
 
-  /// Settings, server and clock outlive it.
-  ServerSnapshots(const Settings& settings, ps::ConcurrentServer& concurrent, const Clock& clock, Files files);
+  /// Before anybody is served. Settings, server and clock outlive it. A server that is started again takes up its last snapshot; where
+  /// there is none yet it begins anew, and says so. In its first life it begins with `checkpoint`, unless that is null, or with what it
+  /// has. Error where a server is started again and the recipe asks for no snapshots, DataError or ConfigError where the last one is
+  /// damaged or of another model, ConfigError where the checkpoint does not fit.
+  ServerSnapshots(const Settings& settings, ps::ConcurrentServer& concurrent, const Clock& clock, Files files,
+                  const std::vector<step::NamedTensor>* checkpoint);
 
-  /// Before anybody is served.
-  void begin() { recovery_.begin(); }
-  /// The same where the server is started again. Takes up the last snapshot of this server of this run. Where there is none yet the server
-  /// begins anew, and says so. Error where the recipe asks for no snapshots, DataError or ConfigError where the last one is damaged or of
-  /// another model.
-  void restore();
   /// A disk that is full must not end a run: the last good snapshot stays, with an alarm.
   void write_if_due();
 
  private:
-  std::filesystem::path file() const { return recovery_.stem().string() + ".safetensors"; }
-  std::int64_t load(std::span<const step::NamedTensor> snapshot);  // returns the number of the journal that follows
+  void restore();
+  void begin_with(std::span<const step::NamedTensor> checkpoint);
+  std::int64_t load(std::span<const step::NamedTensor> snapshot,
+                    const std::string& file);  // returns the number of the journal that follows
+  void write(const std::filesystem::path& file);
 
   const Settings& settings_;
   ps::ConcurrentServer& concurrent_;

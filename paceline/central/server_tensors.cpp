@@ -10,6 +10,24 @@
 
 namespace paceline::central {
 
+std::string server_prefix(std::size_t server) { return fmt::format("ps.{}.", server); }
+std::string worker_prefix(std::size_t worker) { return fmt::format("ps.worker.{}.", worker); }
+
+std::vector<step::NamedTensor> saved_worker(std::span<const step::NamedTensor> state, std::size_t worker) {
+  const std::string prefix = worker_prefix(worker);
+  std::vector<step::NamedTensor> found;
+  for (const step::NamedTensor& item : state)
+    if (item.name.starts_with(prefix)) found.push_back({item.name.substr(prefix.size()), item.tensor});
+  return found;
+}
+
+void check_servers(std::span<const step::NamedTensor> state, std::size_t servers) {
+  step::find_saved(state, server_prefix(0) + kServerNumbers);  // a strategy without servers has none
+  const auto has = [&](std::size_t server) { return step::saved_shape(state, server_prefix(server) + kServerNumbers).has_value(); };
+  if (!has(servers - 1) || has(servers))
+    throw ConfigError("the checkpoint was written with another number of servers; resume with the same ps.servers and ps.executor");
+}
+
 at::Tensor ServerTensors::tensor(float* data, std::int64_t count) const {
   return at::from_blob(data, {count}, at::TensorOptions().dtype(at::kFloat).device(device_));
 }
@@ -19,7 +37,7 @@ std::vector<step::NamedTensor> ServerTensors::save(const std::string& prefix) co
   for (const ps::Server::Array& array : server_.arrays())
     state.push_back({.name = prefix + array.name, .tensor = tensor(array.data, array.count).clone(), .copied = true});
   const std::vector<std::int64_t> numbers = server_.numbers();
-  state.push_back({prefix + "version", at::tensor({server_.version()}, at::kLong)});
+  state.push_back({prefix + kServerVersion, at::tensor({server_.version()}, at::kLong)});
   state.push_back({prefix + kServerNumbers, at::tensor(at::ArrayRef<std::int64_t>(numbers))});
   if (const std::vector<std::int64_t> ledger = server_.ledger(); !ledger.empty())
     state.push_back({prefix + kServerLedger, at::tensor(at::ArrayRef<std::int64_t>(ledger))});
@@ -42,7 +60,11 @@ void ServerTensors::load(std::span<const step::NamedTensor> state, const std::st
     for (const ps::Server::Array& array : server_.arrays()) {
       const auto found = std::ranges::find(state, prefix + array.name, &step::NamedTensor::name);
       const bool of_worker = array.name.starts_with("pulled.") || array.name.starts_with("kept.") || array.name.starts_with("answer.");
-      if (found == state.end() && of_worker) continue;  // a worker that was not there
+      if (found == state.end() && of_worker) continue;                     // a worker that was not there
+      if (found == state.end() && array.name == "bookkeeping.previous") {  // written where no worker is restarted
+        if (really) tensor(array.data, array.count).copy_(parameters());
+        continue;
+      }
       if (found == state.end() || found->tensor.numel() != array.count)
         throw ConfigError(
             fmt::format("the checkpoint has no matching '{}{}'; resume with the same [ps], [optim] and workers", prefix, array.name));
@@ -59,6 +81,11 @@ void ServerTensors::load(std::span<const step::NamedTensor> state, const std::st
   if (ledger != state.end())
     server_.load_ledger({ledger->tensor.data_ptr<std::int64_t>(), static_cast<std::size_t>(ledger->tensor.numel())});
   copy_arrays(true);
+}
+
+void ServerTensors::load_anew(std::span<const step::NamedTensor> state, const std::string& prefix) const {
+  load(state, prefix);
+  if (server_.rule().period() > 1) server_.begin_anew();  // a worker's local steps since its last visit are not saved
 }
 
 observe::Served served_by(const ps::Server& server) {

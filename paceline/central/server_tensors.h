@@ -11,7 +11,16 @@
 
 namespace paceline::central {
 
+/// What the names of a server's, and of a worker's own tensors begin with in the checkpoint of real workers (threads or processes).
+std::string server_prefix(std::size_t server);
+std::string worker_prefix(std::size_t worker);
+/// What the checkpoint has of a worker, without the prefix; empty if that worker was not there.
+std::vector<step::NamedTensor> saved_worker(std::span<const step::NamedTensor> state, std::size_t worker);
+/// ConfigError unless a checkpoint is of that many servers.
+void check_servers(std::span<const step::NamedTensor> state, std::size_t servers);
+
 /// Names in a checkpoint, after the server's prefix.
+inline constexpr const char* kServerVersion = "version";
 inline constexpr const char* kServerNumbers = "bookkeeping.numbers";
 inline constexpr const char* kServerLedger = "bookkeeping.ledger";
 
@@ -28,6 +37,8 @@ class ServerTensors {
   std::vector<step::NamedTensor> save(const std::string& prefix) const;
   /// Ignores what a checkpoint has of other workers. ConfigError if it does not fit; then nothing has changed.
   void load(std::span<const step::NamedTensor> state, const std::string& prefix) const;
+  /// The same for a run that begins with the checkpoint: its workers begin with a pull.
+  void load_anew(std::span<const step::NamedTensor> state, const std::string& prefix) const;
 
  private:
   at::Tensor tensor(float* data, std::int64_t count) const;

@@ -16,6 +16,7 @@ struct Settings {
   ps::Cluster cluster = {};  // ps.executor=processes
   std::string terms = {};    // what processes must agree on: "key=value" lines of the recipe
   int workers = 1;
+  bool resumes = false;  // load() follows: processes serve nobody before it
 
   /// ConfigError if such a server is not possible, before anything is created.
   void validate(const optim::OptimConfig& optim, const std::string& compression) const;

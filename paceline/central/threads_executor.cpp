@@ -169,30 +169,21 @@ class ThreadsExecutor final : public Central {
     std::vector<step::NamedTensor> state;
     for (std::size_t i = 0; i < servers_.size(); ++i)
       servers_[i]->with([&](ps::Server& server) {
-        for (step::NamedTensor& item : tensors(server).save(prefix(i))) state.push_back(std::move(item));
+        for (step::NamedTensor& item : tensors(server).save(server_prefix(i))) state.push_back(std::move(item));
       });
     for (std::size_t i = 0; i < threads_.size(); ++i)
       for (const step::NamedTensor& item : threads_[i]->worker().save())
-        state.push_back({.name = prefix_of_worker(i) + item.name, .tensor = item.tensor.clone(), .copied = true});
+        state.push_back({.name = worker_prefix(i) + item.name, .tensor = item.tensor.clone(), .copied = true});
     return state;
   }
 
   // The module has the checkpoint's parameters by now.
   void load(std::span<const step::NamedTensor> state) override {
-    step::find_saved(state, prefix(0) + kServerNumbers);  // a strategy without servers has none
-    if (std::ranges::none_of(state,
-                             [&](const step::NamedTensor& item) { return item.name == prefix(servers_.size() - 1) + kServerNumbers; }) ||
-        std::ranges::any_of(state, [&](const step::NamedTensor& item) { return item.name == prefix(servers_.size()) + kServerNumbers; }))
-      throw ConfigError("the checkpoint was written with another number of servers; resume with the same ps.servers and ps.executor");
+    check_servers(state, servers_.size());
     for (std::size_t i = 0; i < servers_.size(); ++i)
-      servers_[i]->with([&](ps::Server& server) {
-        tensors(server).load(state, prefix(i));
-        if (server.rule().period() > 1) server.begin_anew();  // a worker's local steps since its last visit are not saved
-      });
+      servers_[i]->with([&](ps::Server& server) { tensors(server).load_anew(state, server_prefix(i)); });
     for (std::size_t i = 0; i < threads_.size(); ++i) {
-      std::vector<step::NamedTensor> mine;
-      for (const step::NamedTensor& item : state)
-        if (item.name.starts_with(prefix_of_worker(i))) mine.push_back({item.name.substr(prefix_of_worker(i).size()), item.tensor});
+      const std::vector<step::NamedTensor> mine = saved_worker(state, i);
       if (i == 0 || !mine.empty()) threads_[i]->worker().load(mine);  // a worker that was not there starts over
     }
     to_servers(module().arena().parameters());
@@ -208,8 +199,6 @@ class ThreadsExecutor final : public Central {
 
  private:
   ServerTensors tensors(ps::Server& server) const { return {server, module().device()}; }
-  static std::string prefix(std::size_t server) { return fmt::format("ps.{}.", server); }
-  static std::string prefix_of_worker(std::size_t worker) { return fmt::format("ps.worker.{}.", worker); }
 
   /// The server defines the order of events; there is exactly one.
   void record() {

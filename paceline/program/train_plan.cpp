@@ -38,14 +38,15 @@ void fit_mesh(train::ParallelConfig& parallel, const TrainFlags& flags, int proc
 }
 
 /// What the program's defaults, a recipe file or a checkpoint, and the command line say, the later over the earlier. `in_place`: the run
-/// that is resumed in its own folder.
-train::Recipe read_recipe(const TrainFlags& flags, int processes, const std::optional<SavedRecipe>& from, const RunFolder* in_place) {
+/// that is resumed in its own folder. `servers`: a launcher has started servers and workers, each a process by itself.
+train::Recipe read_recipe(const TrainFlags& flags, int processes, bool servers, const std::optional<SavedRecipe>& from,
+                          const RunFolder* in_place) {
   train::Recipe recipe = flags.defaults(flags.words);
   Config config = recipe.config();
   if (from) {
     config.load_text(from->text, from->source);
     // As many workers as it had, for the same bits; under a launcher as many as that started, unless somebody says otherwise.
-    if (!recipe.servers() && processes > 1) recipe.parallel.workers = 0;
+    if (servers || processes > 1) recipe.parallel.workers = 0;
   }
   const train::Recipe saved = recipe;
   read_settings(config, flags.words);
@@ -134,8 +135,9 @@ void TrainPlan::write_in(RunFolder chosen) {
 TrainPlan make_plan(const TrainFlags& flags, const comm::World& launched) {
   const bool resumes = !flags.resume.empty();
   if (resumes && names_recipe(flags.words)) throw ConfigError("--resume takes the recipe from the checkpoint; leave the recipe file out");
-  const bool trains = !flags.print_recipe && flags.join.empty() && ps::discover().leads(), writes = trains && launched.rank == 0;
-  const bool again = trains && launched.restarts > 0;
+  const ps::Cluster cluster = ps::discover();
+  const bool trains = !flags.print_recipe && flags.join.empty() && cluster.leads(), writes = trains && launched.rank == 0;
+  const bool again = launched.restarts > 0;
 
   TrainPlan plan;
   std::optional<RunFolder> interrupted = again && resumes ? own_run_around(flags.resume, launched.run) : std::nullopt;
@@ -147,8 +149,8 @@ TrainPlan make_plan(const TrainFlags& flags, const comm::World& launched) {
         train::newest_good_checkpoint(interrupted ? interrupted->path() : std::filesystem::path(flags.resume), check_of(launched));
     saved = SavedRecipe{plan.resume_from->second.recipe, plan.resume_from->first.string()};
   }
-  plan.recipe = read_recipe(flags, launched.size, saved, plan.folder ? &*plan.folder : nullptr);
-  if (again && !interrupted && (interrupted = RunFolder::find(plan.recipe.train.runs, launched.run))) {
+  plan.recipe = read_recipe(flags, launched.size, cluster.role != ps::Cluster::Role::none, saved, plan.folder ? &*plan.folder : nullptr);
+  if (trains && again && !interrupted && (interrupted = RunFolder::find(plan.recipe.train.runs, launched.run))) {
     if (writes) plan.write_in(*interrupted);
     const auto run = interrupted->path();
     if (!train::list_checkpoints(run).empty()) plan.resume_from = train::newest_good_checkpoint(run, check_of(launched));
@@ -174,7 +176,7 @@ void check_train(std::vector<std::string> words, int processes, int servers) {
   comm::World world;
   world.source = "paceline run";
   if (servers == 0) world.size = world.local_size = processes;
-  train::Recipe recipe = read_recipe(flags, world.size, saved, nullptr);
+  train::Recipe recipe = read_recipe(flags, world.size, servers > 0, saved, nullptr);
   ps::Cluster cluster;
   if (servers > 0) cluster.role = ps::Cluster::Role::server, cluster.index = 0, cluster.workers = processes - servers;
   cluster.servers.resize(static_cast<std::size_t>(servers));

@@ -43,9 +43,9 @@ RunFolder new_folder(const train::Recipe& recipe, const train::Workload& workloa
 }
 
 /// Runs a worker, or the server of a range, of a run that another process leads.
-int run_remote(const train::Recipe& recipe, const train::Workload& workload, const ps::Cluster& cluster) {
-  if (cluster.role == ps::Cluster::Role::server) train::run_remote_server(recipe, workload, cluster, stop_requested);
-  else log::info("finished {} minibatches", train::run_remote_worker(recipe, workload, cluster, stop_requested));
+int run_remote(const train::Recipe& recipe, const train::Workload& workload, const ps::Cluster& cluster, const train::Checkpoint* resumed) {
+  if (cluster.role == ps::Cluster::Role::server) train::run_remote_server(recipe, workload, cluster, stop_requested, resumed);
+  else log::info("finished {} minibatches", train::run_remote_worker(recipe, workload, cluster, stop_requested, resumed));
   return kDone;
 }
 
@@ -63,7 +63,7 @@ ps::Cluster find_cluster(const train::Recipe& recipe, const std::string& join, c
   return cluster;
 }
 
-/// What to do when the run is over. A run whose servers are processes cannot be resumed, but its weights can be loaded.
+/// What to do when the run is over: its processes are started again by the same launcher.
 observe::ProgressOptions progress_options(const train::Recipe& recipe, const std::string& program, const ps::Cluster& cluster) {
   observe::ProgressOptions options;
   if (cluster.role == ps::Cluster::Role::none) {
@@ -75,7 +75,7 @@ observe::ProgressOptions progress_options(const train::Recipe& recipe, const std
   const std::string words = !cluster.ranks && program == "paceline train" ? "train" : program;
   const std::string launcher = cluster.ranks ? fmt::format("mpirun -np {}", servers + workers)
                                              : fmt::format("paceline run --servers {} --workers {} --", servers, workers);
-  options.next.back() = {"start anew", fmt::format("{} {} {{run}}/recipe.toml model.weights={{last}}", launcher, words)};
+  options.next.back() = {"go on", fmt::format("{} {} --resume {{stopped}}", launcher, words)};
   return options;
 }
 
@@ -129,7 +129,7 @@ int run_train(const TrainFlags& flags, const std::string& program, const MakeWor
   plan.recipe = train::recipe_for(plan.recipe, cluster);
   const train::Workload workload = make_workload ? make_workload(plan.recipe) : train::Workload{};
   if (plan.resume_from) train::require_own_program(plan.resume_from->second, plan.resume_from->first.string(), workload);
-  if (!cluster.leads()) return run_remote(plan.recipe, workload, cluster);
+  if (!cluster.leads()) return run_remote(plan.recipe, workload, cluster, plan.resume_from ? &plan.resume_from->second : nullptr);
   const comm::World world = cluster.ranks ? comm::World{} : launched;  // server 0 trains alone
   const SteadyClock clock;
   observe::Bus bus;
@@ -153,6 +153,7 @@ int run_train(const TrainFlags& flags, const std::string& program, const MakeWor
   const RunFolder& folder = *plan.folder;
   try {
     if (cluster.role == ps::Cluster::Role::server) {
+      if (!folder.is_of(launched.run)) std::filesystem::remove_all(folder.servers());  // snapshots and journals of an earlier job
       std::filesystem::create_directories(folder.servers());
       if (!cluster.key.empty()) write_key(folder.key(), cluster.key);
     }

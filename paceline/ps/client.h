@@ -4,10 +4,18 @@
 
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "paceline/ps/concurrent_server.h"
 
 namespace paceline::ps {
+
+/// What compression has kept back of pushes to one server, in place.
+struct Unsent {
+  std::int64_t begin = 0;               // of the server's range in the arena
+  std::span<float> residual, velocity;  // velocity: empty unless the compressor applies momentum
+  std::int64_t* pushes = nullptr;       // how many were encoded
+};
 
 class Client {
  public:
@@ -18,6 +26,8 @@ class Client {
   /// Pushes the gradient of the whole arena and overwrites it. Returns the first server's admission.
   virtual Admission push(float* gradient, const Push& push) = 0;
   virtual bool in_vain() = 0;
+  /// By server, for a checkpoint; empty if pushes are not compressed.
+  virtual std::vector<Unsent> unsent() { return {}; }
 };
 
 /// A worker in the servers' process. Server i holds the elements [cuts[i], cuts[i+1]). It joins now, and leaves when it is destroyed.

@@ -17,7 +17,7 @@ constexpr Nanoseconds kLookAgain = std::chrono::milliseconds(20);  // how often 
 }  // namespace
 
 ConcurrentServer::ConcurrentServer(std::unique_ptr<Server> server, const Limits& limits, const Clock& clock)
-    : server_(std::move(server)), limits_(limits), clock_(clock) {}
+    : server_(std::move(server)), limits_(limits), clock_(clock), awaits_state_(limits.awaits_state) {}
 
 ConcurrentServer::Presence& ConcurrentServer::presence(int worker) {
   if (static_cast<std::size_t>(worker) >= presence_.size()) presence_.resize(static_cast<std::size_t>(worker) + 1);
@@ -259,13 +259,6 @@ void ConcurrentServer::complete(int worker, const Completed& minibatch) {
   const std::scoped_lock both(state_, memory_);
   note(Journal::Kind::completed, worker, Push{}, as_report(minibatch));
   server_->complete(minibatch.number);
-}
-
-void ConcurrentServer::begin_journal(std::unique_ptr<Journal> journal) {
-  const std::scoped_lock both(state_, memory_);
-  journal_ = std::move(journal);
-  for (std::size_t i = 0; i < presence_.size(); ++i)
-    if (presence_[i].here && !presence_[i].returns) journal_->note(Journal::Kind::joined, static_cast<std::int64_t>(i));
 }
 
 }  // namespace paceline::ps

@@ -28,6 +28,7 @@ class ConcurrentServer {
     Nanoseconds wait = std::chrono::seconds(30);     // a pull that is not granted within this time is a PeerError
     Nanoseconds silence = std::chrono::seconds(30);  // a worker that was silent for this long has left
     bool started_again = false;                      // a launcher restarts lost workers, so that it pays to wait for them
+    bool awaits_state = false;                       // nobody may join before begin_again()
   };
 
   /// The clock outlives it. A waiting pull polls it, so that a test can advance it.
@@ -55,6 +56,10 @@ class ConcurrentServer {
   /// Whether what the worker computes now will be dropped. Never blocks: while the server is busy the answer is no.
   bool in_vain(int worker);
 
+  /// False until begin_again() where the limits say so: then a transport lets nobody in. await_state() waits for it; Error if the server
+  /// is closed instead.
+  bool has_state();
+  void await_state();
   void join(int worker);
   void leave(int worker);
   /// Its connection broke. If a launcher restarts it and updates need every worker, it keeps its place in the round until it is back or was
@@ -74,8 +79,6 @@ class ConcurrentServer {
   void begin_again(bool knows_round = false);
   /// From now on every event is written there before it is acknowledged. Call only within with(), or before any worker joins.
   void write_to(std::unique_ptr<Journal> journal) { journal_ = std::move(journal); }
-  /// Starts the first journal of a run. Workers that have joined by now are recorded in it.
-  void begin_journal(std::unique_ptr<Journal> journal);
   /// Called with every event, in order, one at a time, in the thread that caused it. Set it before any worker joins.
   void watch(std::function<void(Journal::Kind, int worker)> watcher) { watcher_ = std::move(watcher); }
   /// Ends all waits: each throws `reason` as an error.
@@ -134,7 +137,7 @@ class ConcurrentServer {
   std::shared_mutex memory_;
   std::condition_variable changed_;
   std::vector<Presence> presence_;
-  bool began_again_ = false;
+  bool began_again_ = false, awaits_state_;
   std::string closed_;  // why
 };
 

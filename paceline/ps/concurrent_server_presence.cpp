@@ -10,6 +10,17 @@ bool ConcurrentServer::in_vain(int worker) {
   return state && server_->in_vain(worker);
 }
 
+bool ConcurrentServer::has_state() {
+  const std::scoped_lock state(state_);
+  return !awaits_state_;
+}
+
+void ConcurrentServer::await_state() {
+  std::unique_lock state(state_);
+  changed_.wait(state, [&] { return !awaits_state_ || !closed_.empty(); });
+  if (!closed_.empty()) throw Error(closed_);
+}
+
 void ConcurrentServer::join(int worker) {
   if (worker == kObserver) return;
   {
@@ -76,7 +87,8 @@ std::vector<int> ConcurrentServer::forget_silent() {
 
 void ConcurrentServer::begin_again(bool knows_round) {
   const std::scoped_lock both(state_, memory_);
-  began_again_ = true;
+  began_again_ = true, awaits_state_ = false;
+  changed_.notify_all();
   if (!knows_round) {
     note(Journal::Kind::all_away, 0);
     return server_->all_away();

@@ -12,6 +12,7 @@ namespace paceline::ps {
 namespace {
 
 constexpr std::int64_t kMostWorkers = 1 << 14;
+constexpr std::int64_t kMostWaiting = 1 << 20;  // bytes, until it is known where to write: workers join, and nobody computes yet
 /// File header. Format 1 had none and began with an event.
 struct FileHeader {
   std::uint32_t magic = 0x4e4a4c50;  // "PLJN"
@@ -81,8 +82,8 @@ Completed completed_in(const Report& report) {
 }
 
 DataError gap(const std::filesystem::path& file, std::int64_t expected, std::int64_t got) {
-  return {file.string(), fmt::format("it follows a journal of {} events, of which {} are there, as after a full disk; start a new run with "
-                                     "model.weights=CHECKPOINT",
+  return {file.string(), fmt::format("it follows a journal of {} events, of which {} are there, as after a full disk; resume the "
+                                     "run from its last checkpoint",
                                      expected, got)};
 }
 
@@ -92,22 +93,43 @@ Report as_report(const Completed& minibatch) {
   return {minibatch.loss, minibatch.right, static_cast<double>(minibatch.targets), minibatch.number};
 }
 
-Journal::Journal(const std::filesystem::path& file, std::int64_t before) : path_(file), file_(file, std::ios::binary | std::ios::trunc) {
-  if (!file_) log::error("cannot write the journal {}; what comes before the next snapshot is not kept", path_.string());
+Journal::Journal(Place place, std::int64_t before) : place_(std::move(place)) {
   const FileHeader header;
-  file_.write(reinterpret_cast<const char*>(&header), sizeof(header));
+  waiting_.assign(reinterpret_cast<const char*>(&header), sizeof(header));
   note(Kind::follows, before);
   *events_ = 0;
 }
 
 void Journal::note(Kind kind, std::int64_t worker, const Push& push, const Report& report, std::span<const float> values) {
   ++*events_;
-  if (!file_) return;
+  if (gave_up_) return;
   Record record{.kind = kind, .worker = worker, .push = push, .report = report, .values = std::ssize(values)};
   record.checksum = checksum_of(record, values);
+  if (!file_.is_open() && !open()) {
+    waiting_.append(reinterpret_cast<const char*>(&record), sizeof(record));
+    waiting_.append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+    if (std::ssize(waiting_) > kMostWaiting) give_up();
+    return;
+  }
   file_.write(reinterpret_cast<const char*>(&record), sizeof(record));
   file_.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size_bytes()));
-  if (!file_.flush()) log::error("cannot write the journal {}; what comes before the next snapshot is not kept", path_.string());
+  if (!file_.flush()) give_up();
+}
+
+bool Journal::open() {
+  const std::optional<std::filesystem::path> path = place_();
+  if (!path) return false;
+  file_.open(*path, std::ios::binary | std::ios::trunc);
+  file_.write(waiting_.data(), std::ssize(waiting_));
+  waiting_ = {};
+  return true;
+}
+
+void Journal::give_up() {
+  log::error("cannot write the journal {}; what comes before the next snapshot is not kept",
+             place_().value_or("of this server, which has no folder").string());
+  waiting_ = {};
+  gave_up_ = true;
 }
 
 Journal::Replayed Journal::replay(const std::filesystem::path& file, Server& server, std::optional<std::int64_t> before,
@@ -118,7 +140,7 @@ Journal::Replayed Journal::replay(const std::filesystem::path& file, Server& ser
   if (FileHeader header; stream.read(reinterpret_cast<char*>(&header), sizeof(header)) && header != FileHeader{})
     throw DataError(file.string(),
                     fmt::format("it is not a journal of format {}, the one this version of Paceline writes; use the version that wrote "
-                                "it, or start a new run with model.weights=CHECKPOINT",
+                                "it, or resume the run from its last checkpoint",
                                 FileHeader{}.version));
   const auto longest = static_cast<std::int64_t>(std::filesystem::file_size(file) / sizeof(float));
   for (Record record; stream.read(reinterpret_cast<char*>(&record), sizeof(record));) {
@@ -128,7 +150,7 @@ Journal::Replayed Journal::replay(const std::filesystem::path& file, Server& ser
     if (record.checksum != checksum_of(record, values)) break;
     if (!replayed.begun) {
       if (record.kind != Kind::follows)
-        throw DataError(file.string(), "it does not begin like a journal; start a new run with model.weights=CHECKPOINT");
+        throw DataError(file.string(), "it does not begin like a journal; resume the run from its last checkpoint");
       if (before && record.worker != *before) throw gap(file, record.worker, *before);
       replayed.begun = true;
       continue;
@@ -144,25 +166,30 @@ Journal::Replayed Journal::replay(const std::filesystem::path& file, Server& ser
   return replayed;
 }
 
-std::filesystem::path Journals::file(std::int64_t number) const { return stem_.string() + fmt::format(".journal-{}", number); }
+std::filesystem::path Journals::file(std::int64_t number) const {
+  return stem_().value_or("").string() + fmt::format(".journal-{}", number);
+}
 
 std::unique_ptr<Journal> Journals::next() {
-  auto journal = std::make_unique<Journal>(file(++number_), *events_);
+  const auto place = [stem = stem_, number = ++number_]() -> std::optional<std::filesystem::path> {
+    if (const auto known = stem()) return known->string() + fmt::format(".journal-{}", number);
+    return std::nullopt;
+  };
+  auto journal = std::make_unique<Journal>(place, *events_);
   events_ = journal->events();
   return journal;
 }
 
 std::int64_t Journals::replay(Server& server, std::int64_t from, const Journal::Progress& progress) {
   if (from > 0 && !std::filesystem::exists(file(from)))  // the events after it would be replayed on another state
-    throw DataError(file(from).string(), "the journal that follows the snapshot is missing; start a new run with model.weights=CHECKPOINT");
+    throw DataError(file(from).string(), "the journal that follows the snapshot is missing; resume the run from its last checkpoint");
   std::int64_t pushes = 0;
   std::optional<std::int64_t> before;  // events of the last journal that was replayed
   for (number_ = from - 1; std::filesystem::exists(file(number_ + 1)); ++number_) {
     const Journal::Replayed replayed = Journal::replay(file(number_ + 1), server, before, progress);
     if (!replayed.begun) {  // the next one takes its place, unless one was written after it already
       if (std::filesystem::exists(file(number_ + 2)))
-        throw DataError(file(number_ + 1).string(),
-                        "it has no beginning, as after a full disk; start a new run with model.weights=CHECKPOINT");
+        throw DataError(file(number_ + 1).string(), "it has no beginning, as after a full disk; resume the run from its last checkpoint");
       break;
     }
     before = replayed.events;
@@ -173,6 +200,7 @@ std::int64_t Journals::replay(Server& server, std::int64_t from, const Journal::
 }
 
 void Journals::forget_before(std::int64_t from) {
+  if (!stem_()) return;
   std::error_code ignored;
   for (std::int64_t number = from - 1; number >= 0 && std::filesystem::remove(file(number), ignored); --number) {
   }

@@ -51,8 +51,12 @@ class Journal {
   /// Called during a replay for `assigned`, where only the number of `minibatch` is set, and `completed`.
   using Progress = std::function<void(Kind kind, int worker, const Completed& minibatch)>;
 
+  /// Where to write; nothing as long as that is not known: events wait in memory until it is.
+  using Place = std::function<std::optional<std::filesystem::path>()>;
+
   /// `before`: the number of events in the journal that it follows.
-  explicit Journal(const std::filesystem::path& file, std::int64_t before = 0);
+  explicit Journal(Place place, std::int64_t before = 0);
+  explicit Journal(const std::filesystem::path& file, std::int64_t before = 0) : Journal([file] { return std::optional(file); }, before) {}
 
   /// A full disk must not end a run: an alarm is logged, and nothing more is written until the next snapshot.
   void note(Kind kind, std::int64_t worker, const Push& push = {}, const Report& report = {}, std::span<const float> values = {});
@@ -70,18 +74,25 @@ class Journal {
                          const Progress& progress = {});
 
  private:
-  std::filesystem::path path_;
+  bool open();  // false: it is not known where
+  void give_up();
+
+  Place place_;
   std::ofstream file_;
+  std::string waiting_;   // until it is open
+  bool gave_up_ = false;  // the disk is full, or the place stayed unknown
   std::shared_ptr<std::int64_t> events_ = std::make_shared<std::int64_t>(0);
 };
 
 /// The journals of one server, numbered.
 class Journals {
  public:
-  /// Files are "<stem>.journal-<number>".
-  explicit Journals(std::filesystem::path stem) : stem_(std::move(stem)) {}
+  /// Files are "<stem>.journal-<number>"; the stem may become known later.
+  explicit Journals(Journal::Place stem) : stem_(std::move(stem)) {}
+  explicit Journals(const std::filesystem::path& stem) : Journals([stem] { return std::optional(stem); }) {}
 
   std::int64_t number() const { return number_; }  // of the last one
+  void begin_with(std::int64_t number) { number_ = number - 1; }
   std::unique_ptr<Journal> next();
   /// Replays all from number `from` on; returns the number of pushes.
   std::int64_t replay(Server& server, std::int64_t from, const Journal::Progress& progress = {});
@@ -91,7 +102,7 @@ class Journals {
  private:
   std::filesystem::path file(std::int64_t number) const;
 
-  std::filesystem::path stem_;
+  Journal::Place stem_;
   std::int64_t number_ = -1;
   std::shared_ptr<const std::int64_t> events_ = std::make_shared<std::int64_t>(0);  // of the last one
 };

@@ -13,11 +13,13 @@
 #include "paceline/central/server_plan.h"
 #include "paceline/central/server_snapshots.h"
 #include "paceline/central/server_tensors.h"
+#include "paceline/central/state_message.h"
 #include "paceline/comm/engine.h"
 #include "paceline/ps/transports/service.h"
 #include "paceline/train/checkpoint.h"
 #include "paceline/train/feed.h"
 #include "paceline/train/from_recipe.h"
+#include "paceline/train/weights.h"
 
 namespace paceline::train {
 namespace {
@@ -26,18 +28,28 @@ constexpr auto kLook = std::chrono::milliseconds(50);  // how often a server che
 
 /// What such a process has in common with the Trainer of server 0.
 struct Remote {
-  Remote(const Recipe& given, const Workload& workload, const ps::Cluster& cluster) : recipe(recipe_for(given, cluster)) {
+  Remote(const Recipe& given, const Workload& workload, const ps::Cluster& cluster, const Checkpoint* resumed)
+      : recipe(recipe_for(given, cluster)) {
     validate(recipe);
     // It is unknown how many of the others are on this host: one thread, unless the launcher, which knows, says more.
     const int threads = recipe.train.threads > 0 ? static_cast<int>(recipe.train.threads) : usual_threads(1);
     configure_libtorch(recipe, threads);
     datasets = make_datasets(recipe, workload);
     network = network_of(recipe, workload);
-    module = make_model(recipe, workload, datasets.training->info(), mesh, recipe.model.weights, clock).model;
+    module = make_model(recipe, workload, datasets.training->info(), mesh, resumed ? "" : recipe.model.weights, clock).model;
+    if (resumed) load_model(*resumed);
     context.emplace(context_of(recipe, workload, *module, /*stages=*/{}, mesh, bus, clock, threads));
     ensure_memory_for(threads);
     settings = servers_of(recipe, cluster);
     plan.emplace(*context, settings, std::ssize(cluster.servers));
+  }
+
+  void load_model(const Checkpoint& checkpoint) {
+    std::vector<NamedTensor> model;
+    for (const NamedTensor& item : checkpoint.tensors)
+      if (item.name.starts_with(kModelPrefix)) model.push_back(item);
+    restore(model, model_tensors(*module), "the checkpoint");
+    module->refresh();
   }
 
   Recipe recipe;
@@ -82,12 +94,17 @@ Recipe recipe_for(const Recipe& given, const ps::Cluster& cluster) {
   return recipe;
 }
 
-std::int64_t run_remote_worker(const Recipe& given, const Workload& workload, const ps::Cluster& cluster, const std::atomic<bool>& stop) {
-  Remote remote(given, workload, cluster);
+std::int64_t run_remote_worker(const Recipe& given, const Workload& workload, const ps::Cluster& cluster, const std::atomic<bool>& stop,
+                               const Checkpoint* resumed) {
+  Remote remote(given, workload, cluster, resumed);
   const Recipe& recipe = remote.recipe;
   auto connected = ps::join(cluster, remote.plan->layout(), remote.plan->join_options());
   ps::RemoteClient& servers = *connected;
   central::CentralWorker worker(*remote.context, remote.settings, std::move(connected), servers.worker());
+  if (resumed && cluster.restarts == 0)
+    if (const auto own = central::saved_worker(resumed->tensors, static_cast<std::size_t>(servers.worker())); !own.empty())
+      worker.load(own);
+  servers.on_save([&] { return central::pack_state(worker.save()); });
 
   const data::Dataset& dataset = *remote.datasets.training;
   const auto reading = loader_options(recipe, data::Split::train, *remote.alone, minibatch_of(recipe, dataset.size(), 0));
@@ -109,8 +126,9 @@ std::int64_t run_remote_worker(const Recipe& given, const Workload& workload, co
   return finished;
 }
 
-void run_remote_server(const Recipe& given, const Workload& workload, const ps::Cluster& cluster, const std::atomic<bool>& stop) {
-  Remote remote(given, workload, cluster);
+void run_remote_server(const Recipe& given, const Workload& workload, const ps::Cluster& cluster, const std::atomic<bool>& stop,
+                       const Checkpoint* resumed) {
+  Remote remote(given, workload, cluster, resumed);
   const auto index = static_cast<std::size_t>(cluster.index);
   const auto concurrent = remote.plan->make_server(index);
   const central::ServerSnapshots::Files files{
@@ -119,10 +137,15 @@ void run_remote_server(const Recipe& given, const Workload& workload, const ps::
             write_checkpoint(file, {.position = {}, .recipe = {}, .network = remote.network, .tensors = tensors});
           },
       .read = [](const std::filesystem::path& file) { return read_checkpoint(file).tensors; }};
-  central::ServerSnapshots snapshots(remote.settings, *concurrent, remote.clock, files);
-  if (cluster.restarts > 0) snapshots.restore();
-  else snapshots.begin();
-  const auto server = ps::serve(cluster, concurrent, remote.plan->layout(), remote.plan->service_options(index));
+  central::ServerSnapshots snapshots(remote.settings, *concurrent, remote.clock, files, resumed ? &resumed->tensors : nullptr);
+  ps::ServiceOptions options = remote.plan->service_options(index);
+  const std::string prefix = central::server_prefix(index);
+  options.state = [&] {
+    return central::pack_state(concurrent->with([&](ps::Server& own) { return central::ServerTensors(own, at::kCPU).save(prefix); }));
+  };
+  if (resumed && cluster.restarts == 0)
+    options.resumed = step::find_saved(resumed->tensors, prefix + central::kServerVersion).item<std::int64_t>();
+  const auto server = ps::serve(cluster, concurrent, remote.plan->layout(), options);
   // When told to stop, it stays for workers that finish what is in flight, and for server 0's last read.
   const SteadyClock clock;
   for (std::optional<Nanoseconds> until; !server->deserted(); snapshots.write_if_due()) {

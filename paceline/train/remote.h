@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "paceline/ps/cluster.h"
+#include "paceline/train/checkpoint.h"
 #include "paceline/train/recipe.h"
 #include "paceline/train/workload.h"
 
@@ -14,10 +15,13 @@ namespace paceline::train {
 /// server, its executor has no processes, or its device is a GPU. Unchanged without a cluster.
 Recipe recipe_for(const Recipe& recipe, const ps::Cluster& cluster);
 
-/// Computes until there is no more work, or `stop`. Returns the number of minibatches that it finished.
-std::int64_t run_remote_worker(const Recipe& recipe, const Workload& workload, const ps::Cluster& cluster, const std::atomic<bool>& stop);
+/// Computes until there is no more work, or `stop`. Returns the number of minibatches that it finished. `resumed`: the checkpoint that the
+/// run goes on from; null if it begins anew. A worker that was started again goes on without the state that it had there.
+std::int64_t run_remote_worker(const Recipe& recipe, const Workload& workload, const ps::Cluster& cluster, const std::atomic<bool>& stop,
+                               const Checkpoint* resumed = nullptr);
 
 /// Serves until `stop`, or until all workers have left for good.
-void run_remote_server(const Recipe& recipe, const Workload& workload, const ps::Cluster& cluster, const std::atomic<bool>& stop);
+void run_remote_server(const Recipe& recipe, const Workload& workload, const ps::Cluster& cluster, const std::atomic<bool>& stop,
+                       const Checkpoint* resumed = nullptr);
 
 }  // namespace paceline::train

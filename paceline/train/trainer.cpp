@@ -27,7 +27,7 @@ void warn_of_idle_settings(const Recipe& recipe) {
   if (recipe.schedule.warmup_epochs > static_cast<double>(recipe.train.epochs))
     log::warning("schedule.warmup_epochs={} is more than train.epochs={}: the rate never reaches optim.rate", recipe.schedule.warmup_epochs,
                  recipe.train.epochs);
-  if (recipe.parallel.workers == 1 && recipe.comm.compression != "none")
+  if (recipe.parallel.workers == 1 && recipe.comm.compression != "none" && recipe.ps.executor != "processes")
     log::warning("comm.compression={} has no effect: one worker sends nothing", recipe.comm.compression);
   if (recipe.parallel.data_workers() == 1 && recipe.comm.gradient_dtype != "fp32")
     log::warning("comm.gradient_dtype={} has no effect: one data-parallel worker sends no gradients", recipe.comm.gradient_dtype);
@@ -85,7 +85,9 @@ Trainer::Trainer(const Recipe& recipe, const Environment& around)
     const std::lock_guard lock(fault_mutex_);
     if (!fault_) fault_ = first_fault(module, inputs, step, /*training=*/true);
   };
-  strategy_ = strategies::make_strategy(recipe_.strategy, context_, servers_of(recipe_, around_.cluster));
+  central::Settings servers = servers_of(recipe_, around_.cluster);
+  servers.resumes = around_.resumes;
+  strategy_ = strategies::make_strategy(recipe_.strategy, context_, servers);
   centralised_ = strategy_->centralised();
   training_feed_ = make_training_feed();
   test_feed_ =
@@ -160,7 +162,7 @@ observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
     checkpointer_->paused(seconds(around_.clock.now() - began));
     return complete;
   };
-  if (!kept_in_the_end()) checkpoint();
+  if (!kept_in_the_end()) checkpoint(around_.clock.now());
   if (!stopped) stopped = (evaluation_due() && !evaluate()) || !evaluate_views();
   if (!kept_in_the_end() && stopped)
     throw Error(fmt::format("stopped on request at step {}, but no checkpoint could be written in {}", position_.step, folder_.string()));
@@ -222,13 +224,14 @@ bool Trainer::train_epoch() {
 
     const bool last = position_.batch >= steps || position_.step >= total_steps_;
     const bool due = checkpoint_due();
+    const Nanoseconds decided = around_.clock.now();
     if (last || due || told_to_stop()) finish_steps();
     else if (static_cast<std::int64_t>(unreported_.size()) >= report_every) report();
 
     const bool stop = told_to_stop();
     if ((stop || due) && position_.batch < steps) {  // the end of the epoch has a checkpoint of its own
       finish_steps();                                // where it was the report that told to stop
-      checkpoint();
+      checkpoint(decided);
     }
     if (stop && position_.batch < steps) return false;
   }
@@ -246,7 +249,7 @@ bool Trainer::train_epoch() {
     if (leads()) around_.bus.emit(done);
   }
   // Before the evaluation: a picture that cannot be read there, or a kill, costs no epoch.
-  if (last_checkpoint_step_ != position_.step && epoch_checkpoint()) checkpoint();
+  if (last_checkpoint_step_ != position_.step && epoch_checkpoint()) checkpoint(around_.clock.now());
   return !told_to_stop() && (!evaluation_due() || evaluate());
 }
 

@@ -102,10 +102,10 @@ class Trainer {
   void look_into_test();
   bool evaluate_views();  // the same
   void recompute_statistics();
-  void checkpoint();
-  bool kept();                    // waits for the latest checkpoint: whether there is one of this step; collective
-  bool checkpoint_due();          // at this step, in the middle of an epoch
-  bool epoch_checkpoint() const;  // at the end of this epoch
+  void checkpoint(Nanoseconds began);  // when it was decided: what is in flight may have to end first
+  bool kept();                         // waits for the latest checkpoint: whether there is one of this step; collective
+  bool checkpoint_due();               // at this step, in the middle of an epoch
+  bool epoch_checkpoint() const;       // at the end of this epoch
   bool finished() const;
   bool told_to_stop() const { return stopping_ || (comm_->size() == 1 && around_.stop.load(std::memory_order_relaxed)); }
 

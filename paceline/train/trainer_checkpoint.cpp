@@ -82,11 +82,9 @@ std::unique_ptr<Checkpointer> Trainer::make_checkpointer() const {
 
 bool Trainer::checkpoint_due() {
   if (!recipe_.train.checkpoints) return false;
-  if (centralised_ && centralised_->wants_checkpoint()) return true;
+  if (centralised_ && centralised_->wants_checkpoint() && checkpointer_->wish() != Checkpointer::Wish::none) return true;
   const std::int64_t every = recipe_.train.checkpoint_every;
-  if (every > 0) return position_.step % every == 0;
-  // Workers of other processes would have to stop for it, and all wait for the slowest.
-  return reads_batches() && checkpoint_wish_ == Checkpointer::Wish::now;
+  return every > 0 ? position_.step % every == 0 : checkpoint_wish_ == Checkpointer::Wish::now;
 }
 
 // Where the recipe says how many steps apart they are, those of epochs come on top.
@@ -94,13 +92,12 @@ bool Trainer::epoch_checkpoint() const {
   return recipe_.train.checkpoint_every > 0 || finished() || told_to_stop() || checkpoint_wish_ != Checkpointer::Wish::none;
 }
 
-void Trainer::checkpoint() {
+void Trainer::checkpoint(Nanoseconds began) {
   if (!recipe_.train.checkpoints) {
     last_checkpoint_step_ = position_.step;
     return;
   }
   const auto pause = times_.enter(&observe::WallTime::checkpoints);
-  const Nanoseconds began = around_.clock.now();
   checkpointer_->finish();  // before anything is saved: what the one before it needs may then go
   strategy_->agree();
   // The update after a finite loss may have overflowed; what it left must not take the place of a good checkpoint.
@@ -117,8 +114,6 @@ void Trainer::checkpoint() {
   place.dataset_size = datasets_->training->size(), place.vocabulary = vocabulary();
   checkpointer_->begin({place, recipe_text_, network_, datasets_->training->info().class_names}, state(), /*good=*/!evaluation_due());
   last_checkpoint_step_ = position_.step;
-  // Workers of other processes would go on meanwhile, and a server that is lost before it is complete would take their work with it.
-  if (!reads_batches()) kept();
   checkpoint_wish_ = Checkpointer::Wish::none;
   strategy_->resume_training();
   const Nanoseconds ended = around_.clock.now();

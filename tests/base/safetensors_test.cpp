@@ -75,6 +75,22 @@ TEST_F(SafetensorsTest, WhatIsWrittenReadsBack) {
   EXPECT_EQ(file.find("none"), nullptr);
 }
 
+TEST_F(SafetensorsTest, BytesInMemoryAreThoseOfAFile) {
+  const std::vector<float> weights = {1, 2, 3, 4, 5, 6};
+  const std::vector<std::int64_t> step = {7};
+  const std::vector<Tensor> tensors = {{"weight", Dtype::F32, {2, 3}, std::as_bytes(std::span(weights))},
+                                       {"step", Dtype::I64, {}, std::as_bytes(std::span(step))}};
+  write(path, tensors);
+  std::string bytes = to_bytes(tensors);
+  EXPECT_EQ(bytes, read_file(path));
+  const std::vector<Tensor> read = from_bytes(std::as_bytes(std::span(bytes)), "a message");
+  ASSERT_EQ(read.size(), 2u);
+  EXPECT_EQ(read[1].name, "weight");
+  EXPECT_TRUE(std::ranges::equal(read[1].data, tensors[0].data));
+  bytes.pop_back();
+  EXPECT_THROW(from_bytes(std::as_bytes(std::span(bytes)), "a message"), DataError);
+}
+
 TEST_F(SafetensorsTest, TheHeaderIsPaddedToEight) {
   const std::vector<std::byte> data(3);
   write(path, std::vector<Tensor>{{"a", Dtype::U8, {3}, data}});

@@ -106,7 +106,7 @@ class Processes(unittest.TestCase):
             self.kept("checkpoints/step-*.safetensors")
             os.kill(self.find(job, "PACELINE_SERVER", "0")[0], signal.SIGKILL)
 
-        disturbed, err = self.train(disturb, ["ps.snapshot_s=0.5"])
+        disturbed, err = self.train(disturb, ["ps.snapshot_s=0.5", "train.checkpoint_share=1"])
         self.assertRegex(err, r"server 0 was started again and goes on with version [1-9]\d*, the run's last checkpoint; updates after it")
         self.assertEqual(len(os.listdir(self.folder.name)), 1)  # one run, one folder
         self.check_against_undisturbed(disturbed)
@@ -237,8 +237,48 @@ class Processes(unittest.TestCase):
         if "built without gRPC" in err or "libgrpc" in err:
             self.skipTest("this build has no gRPC")
         self.assertEqual(job.returncode, 3, err[-3000:])
-        self.assertNotIn("--resume", err)  # which is refused
-        self.assertRegex(err, r"paceline run --servers 2 --workers 2 -- train \S+/recipe\.toml model\.weights=\S+/step-\d+\.safetensors\n")
+        said = re.search(r"paceline run --servers 2 --workers 2 -- train --resume (\S+)\n", err)
+        self.assertTrue(said, err[-3000:])
+        files = glob.glob(os.path.join(self.folder.name, "*", "checkpoints", "step-*.safetensors"))
+        step = max(int(re.search(r"step-(\d+)", name).group(1)) for name in files)
+        resumed = run("run", "--servers", "2", "--workers", "2", "--only-rank-output", "0", "--", "train", "--resume", said.group(1),
+                      f"train.steps={step + 20}", "--json")
+        self.assertEqual(resumed.returncode, 0, resumed.stderr[-3000:])
+        self.assertEqual(json.loads(resumed.stdout)["steps"], step + 20)
+        self.assertEqual(json.loads(resumed.stdout)["server"]["gradients"], step + 20)
+
+    def test_resumed_one_worker_ends_in_the_bits_of_a_run_in_one_piece(self):
+        def ended(*words):
+            result = run("run", "--servers", "2", "--workers", "1", "--only-rank-output", "0", "--", "train", *words, "--json")
+            if "built without gRPC" in result.stderr or "libgrpc" in result.stderr:
+                self.skipTest("this build has no gRPC")
+            self.assertEqual(result.returncode, 0, result.stderr[-3000:])
+            return json.loads(result.stdout)
+
+        words = ["strategy.name=asgd", "model.network=mlp", "model.hidden=[16]", "data.shape=[1,8,8]", "data.batch=16", "data.train_samples=160",
+                 "data.test_samples=40", "train.threads=1", "train.epochs=4", "comm.compression=topk", "train.runs=" + self.folder.name]
+        whole = ended(*words, "train.steps=30")
+        part = ended(*words, "train.steps=14", "train.name=part")
+        self.assertEqual(part["steps"], 14)
+        resumed = ended("--resume", os.path.join(self.folder.name, "part"), "train.steps=30")
+        self.assertEqual((resumed["steps"], resumed["state_hash"]), (30, whole["state_hash"]))
+
+    def test_servers_of_a_resumed_run_die_and_nothing_is_lost(self):
+        first = self.small(2, "strategy.name=asgd", "data.train_samples=4800", "train.epochs=2", "train.steps=100", "train.name=first")
+        self.assertEqual(first.returncode, 0, first.stderr[-3000:])
+        job = subprocess.Popen([PACELINE, "run", "--servers", "1", "--workers", "2", "--max-restarts", "9", "--only-rank-output", "0", "--",
+                                "train", "--resume", os.path.join(self.folder.name, "first"), "train.steps=700", "ps.replica=true", "ps.snapshot_s=1000",
+                                "train.checkpoint_share=0", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(job.kill)
+        deadline = time.time() + 60  # a push is 4 bytes for each of 610 parameters, and something more
+        while time.time() < deadline and job.poll() is None and self.written(0) < 100 * 2440:
+            time.sleep(0.002)
+        os.kill(self.find(job, "PACELINE_SERVER", "0")[0], signal.SIGKILL)
+        out, err = job.communicate(timeout=100)
+        self.assertEqual(job.returncode, 0, err[-3000:])
+        summary = json.loads(out)
+        self.assertEqual((summary["steps"], summary["server"]["gradients"]), (700, 700), err[-3000:])
+        self.assertRegex(err, "pushes after it came from its journal,.* and none is lost")
 
     def test_needs_its_launcher(self):
         alone = run("train", "strategy.name=asgd", "ps.executor=processes", "--workers", "2", "train.runs=" + self.folder.name)

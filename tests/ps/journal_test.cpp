@@ -84,6 +84,23 @@ TEST_F(JournalTest, PlaysAServerAgainToTheBit) {
   }
 }
 
+TEST_F(JournalTest, WaitsInMemoryUntilItsPlaceIsKnown) {
+  std::optional<std::filesystem::path> stem;
+  Journals journals([&] { return stem; });
+  journals.begin_with(3);
+  ConcurrentServer concurrent(make_server("asgd", "asp"), {}, steady_clock());
+  concurrent.write_to(journals.next());
+  for (int worker = 0; worker < kWorkers; ++worker) concurrent.join(worker);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "server-1.journal-3"));
+  stem = folder_ / "server-1";
+  concurrent.leave(1);
+  disturb(concurrent, 20, 1);
+  concurrent.write_to(nullptr);
+  const auto twin = make_server("asgd", "asp");
+  EXPECT_GT(Journals(folder_ / "server-1").replay(*twin, 3), 5);
+  EXPECT_TRUE(concurrent.with([&](Server& server) { return state_of(server) == state_of(*twin); }));
+}
+
 TEST_F(JournalTest, GoesOnFromASnapshotThroughSeveralFiles) {
   Journals journals(folder_ / "server-1");
   ConcurrentServer concurrent(make_server("asgd", "asp"), {}, steady_clock());

@@ -53,6 +53,7 @@ struct Settings {
   int servers = 1, workers = 1;
   ConcurrentServer::Limits limits = {};
   ServiceOptions options = {};  // of the first server
+  ServiceOptions others = {};
 };
 
 /// Servers in threads of their own; whoever has the test plays the workers.
@@ -71,7 +72,8 @@ class Fleet {
       auto server = std::make_unique<Server>(config, optim::OptimConfig{.momentum = 0.5}, setup);
       for (std::int64_t k = cuts[i]; k < cuts[i + 1]; ++k) server->parameters()[k - cuts[i]] = static_cast<float>(k % 17);
       concurrents.push_back(std::make_shared<ConcurrentServer>(std::move(server), settings.limits, steady_clock()));
-      ServiceOptions options = i == 0 ? settings.options : ServiceOptions{.compression = settings.options.compression};
+      ServiceOptions options = i == 0 ? settings.options : settings.others;
+      options.compression = settings.options.compression;
       options.begin = cuts[i], options.end = cuts[i + 1];
       services.push_back(serve_ranks(cluster(static_cast<int>(i)), concurrents.back(), layout(), options));
     }
@@ -184,6 +186,32 @@ TEST(Ranks, AServerLooksAtTheOthersParameters) {
   EXPECT_FALSE(fleet.services[1]->deserted()) << "somebody still looks";
   observer.reset();
   EXPECT_TRUE(soon([&] { return fleet.services[1]->deserted(); }));
+}
+
+TEST(Ranks, AServerReadsTheOthersStates) {
+  std::string state = "as it is";
+  Settings settings{.servers = 3};
+  settings.others.state = [&] { return state; }, settings.others.resumed = 17;
+  Fleet fleet(settings);
+  auto observer = connect_ranks(fleet.cluster(0), layout(), {.worker = kObserver});
+  EXPECT_THAT(observer->states(), ElementsAre("as it is", "as it is"));
+  state = std::string(100'000, 'x');
+  EXPECT_THAT(observer->states(), ElementsAre(state, state)) << "another length";
+  EXPECT_THAT(observer->resumed(), ElementsAre(std::pair(fleet.cuts[1], 17), std::pair(fleet.cuts[2], 17)));
+}
+
+TEST(Ranks, AWorkerSendsItsStateWhenItIsWanted) {
+  std::vector<std::string> kept;
+  ServiceOptions options;
+  options.next_task = [&](int, bool, bool& finished) -> std::optional<Task> { return finished = true, std::nullopt; };
+  options.wants_state = [&](int worker) { return worker == 0 && kept.size() < 2; };
+  options.keep = [&](int worker, std::string_view state) { kept.push_back(std::to_string(worker) + std::string(state)); };
+  Fleet fleet({.options = options});
+  auto worker = fleet.worker(0);
+  int asked = 0;
+  worker->on_save([&] { return " has " + std::to_string(++asked); });
+  EXPECT_FALSE(worker->next());
+  EXPECT_THAT(kept, ElementsAre("0 has 1", "0 has 2"));
 }
 
 TEST(Ranks, WaitForOneAnotherUnderBsp) {

@@ -1,13 +1,8 @@
-// Training with servers and workers that share nothing but messages. They are ranks of a communicator here, each a thread with a recipe of
-// its own; tests/cli has them as processes.
+// Training with servers and workers that share nothing but messages.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <thread>
-
-#include "paceline/comm/engine.h"
-#include "paceline/train/remote.h"
-#include "runs.h"
+#include "process_runs.h"
 
 namespace paceline::train {
 namespace {
@@ -15,37 +10,6 @@ namespace {
 using testing::HasSubstr;
 
 constexpr int kWorkers = 2;
-
-Recipe recipe_for_ranks(const std::string& strategy) {
-  Recipe recipe = tiny_recipe();
-  recipe.strategy.name = strategy;
-  recipe.optim.momentum = 0;
-  recipe.parallel.workers = kWorkers;
-  recipe.ps.executor = "processes", recipe.ps.transport = "mpi";
-  recipe.ps.deadline_s = 5;
-  return recipe;
-}
-
-/// One server, which leads, and its workers.
-observe::RunEnded train_among_ranks(const Recipe& recipe) {
-  std::vector<std::shared_ptr<comm::Communicator>> ranks;
-  for (auto& rank : comm::local_group(1 + kWorkers)) ranks.push_back(std::move(rank));
-  observe::Bus bus;
-  const SteadyClock clock;
-  const std::atomic<bool> stop = false;
-  const Folder folder;
-  std::vector<std::jthread> workers;  // outlive the trainer, which tells them that there is no more work
-  Trainer trainer(recipe, {.bus = bus, .clock = clock, .stop = stop, .cluster = ps::among(ranks[0], 1)});
-  for (int i = 1; i <= kWorkers; ++i)
-    workers.emplace_back([&, i] {
-      try {
-        run_remote_worker(recipe, {}, ps::among(ranks[static_cast<std::size_t>(i)], 1), stop);
-      } catch (const Error& problem) {
-        ADD_FAILURE() << "worker " << i - 1 << ": " << problem.what();
-      }
-    });
-  return trainer.run(folder.path());
-}
 
 TEST(Processes, WorkersGoOnByThemselvesBetweenVisits) {
   for (const std::string rule : {"downpour", "easgd", "async_nesterov", "delayed_nesterov", "adam_decay", "cgad", "heloco", "look_ahead"}) {

@@ -45,6 +45,8 @@ class Desk {
   Reply push(const wire::PushRequest& request, std::int64_t bytes);
   Reply next(const wire::NextRequest& request);
   Reply done(const wire::Done& what);
+  Reply state(const wire::StateRequest& request);
+  Reply keep();
 
   ConcurrentServer& concurrent_;
   const ServiceOptions& options_;
@@ -56,7 +58,9 @@ class Desk {
   std::vector<float> statistics_;
   std::optional<PushDecoder> decoder_;
   std::vector<std::byte> code_;
-  std::string text_;  // of a failure
+  std::string text_;   // of a failure
+  std::string state_;  // on its way to an observer, or from a worker
+  std::int64_t most_of_state_;
 };
 
 }  // namespace paceline::ps

@@ -42,6 +42,11 @@ class PushEncoder {
   /// Whether the last code, or what it left in the residual, is not finite: it must not be sent, and the residual is zero again.
   bool overflowed() const { return overflowed_; }
 
+  // What it keeps from push to push, in place.
+  std::span<float> residual() { return residual_; }
+  std::span<float> velocity() { return velocity_; }
+  std::int64_t& pushes() { return moment_.step; }
+
  private:
   compress::Feedback feedback_;
   compress::RangeLayout range_;

@@ -12,6 +12,7 @@ namespace {
 using wire::Verb;
 
 constexpr Nanoseconds kAskAgain = std::chrono::milliseconds(5);  // for work, if there was none
+constexpr int kStateAttempts = 8;                                // to read the servers' states
 
 }  // namespace
 
@@ -111,12 +112,56 @@ std::optional<Task> RemoteWorker::next(bool visits) {
   for (;;) {
     const auto answer = wire::unpack<wire::Next>(ask_first({.head = wire::pack(Verb::next, wire::NextRequest{visits})}));
     if (answer.kind == wire::Next::finished) return std::nullopt;
+    if (answer.kind == wire::Next::save) {
+      const std::string state = state_ ? state_() : "";
+      ask_first({.head = wire::pack(Verb::keep, wire::Nothing{}, std::ssize(state)), .payload = std::as_bytes(std::span(state))});
+      continue;
+    }
     if (answer.kind == wire::Next::task) {
       task_ = answer.what;
       return answer.what;
     }
     std::this_thread::sleep_for(kAskAgain);
   }
+}
+
+// The first answer says how long a state is, the second brings it. A server that is restarted in between has another one.
+std::vector<std::string> RemoteWorker::states() {
+  std::vector<std::string> states(places_.size());
+  for (int attempt = 0; attempt < kStateAttempts; ++attempt) {
+    std::vector<Question> questions;
+    for (std::string& state : states)
+      questions.push_back(
+          {.head = wire::pack(Verb::state, wire::StateRequest{std::ssize(state)}), .into = std::as_writable_bytes(std::span(state))});
+    const std::vector<std::string> answers = ask(questions);
+    bool whole = true;
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      const std::int64_t bytes = wire::unpack<wire::StateSize>(answers[i]).bytes;
+      if (bytes < 0 || bytes > wire::most_of_state(layout_.length))
+        throw DataError("a server", fmt::format("it claims a state of {} bytes", bytes));
+      if (wire::unpack_head(answers[i]).payload == bytes) continue;
+      states[i].resize(static_cast<std::size_t>(bytes));
+      whole = false;
+    }
+    if (!whole) continue;
+    std::erase(states, "");  // the first server has its state itself
+    return states;
+  }
+  throw DataError("a server", "its state changed whenever it was asked for it");
+}
+
+std::map<std::int64_t, std::int64_t> RemoteWorker::resumed() const {
+  std::map<std::int64_t, std::int64_t> versions;
+  for (const wire::Joined& place : places_)
+    if (place.resumed >= 0) versions[place.begin] = place.resumed;
+  return versions;
+}
+
+std::vector<Unsent> RemoteWorker::unsent() {
+  std::vector<Unsent> all;
+  for (std::size_t i = 0; i < encoders_.size(); ++i)
+    all.push_back({places_[i].begin, encoders_[i].residual(), encoders_[i].velocity(), &encoders_[i].pushes()});
+  return all;
 }
 
 void RemoteWorker::done(const Task& task, double loss_sum, double right, std::int64_t targets) {

@@ -63,6 +63,10 @@ class RemoteWorker : public RemoteClient {
   bool in_vain() override;
   std::optional<Task> next(bool visits) override;
   void done(const Task& task, double loss_sum, double right, std::int64_t targets) override;
+  void on_save(std::function<std::string()> state) override { state_ = std::move(state); }
+  std::vector<std::string> states() override;
+  std::map<std::int64_t, std::int64_t> resumed() const override;
+  std::vector<Unsent> unsent() override;
 
  protected:
   explicit RemoteWorker(const ArenaLayout& layout) : layout_(layout) {}
@@ -84,10 +88,11 @@ class RemoteWorker : public RemoteClient {
 
   ArenaLayout layout_;
   int worker_ = -1;
-  std::vector<wire::Joined> places_;   // by server
-  std::vector<PushEncoder> encoders_;  // by server; none: pushes are not compressed
-  std::vector<float> answer_;          // to a push; received beside the parameters, so that a retry sends them unchanged
-  Task task_;                          // the last one
+  std::vector<wire::Joined> places_;    // by server
+  std::vector<PushEncoder> encoders_;   // by server; none: pushes are not compressed
+  std::vector<float> answer_;           // to a push; received beside the parameters, so that a retry sends them unchanged
+  Task task_;                           // the last one
+  std::function<std::string()> state_;  // see on_save()
 };
 
 }  // namespace paceline::ps

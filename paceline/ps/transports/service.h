@@ -4,9 +4,11 @@
 
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "paceline/ps/client.h"
@@ -48,6 +50,12 @@ struct ServiceOptions {
   std::function<void(int worker, const Task& task, double loss_sum, double right, std::int64_t targets)> task_done = {};
   /// The worker that had the task is gone.
   std::function<void(int worker, const Task& task)> task_lost = {};
+  /// A checkpoint is being made: whether the first server wants the worker's state, which then comes through `keep`.
+  std::function<bool(int worker)> wants_state = {};
+  std::function<void(int worker, std::string_view state)> keep = {};
+  /// The other servers: their state, for the checkpoint that the first one writes, and the version in the one that they began with.
+  std::function<std::string()> state = {};
+  std::int64_t resumed = -1;
   /// The service has ended, for this reason.
   std::function<void(const std::exception_ptr& why)> failed = {};
 };
@@ -67,6 +75,12 @@ class RemoteClient : public Client {
   /// Waits for work and, if the worker `visits` the servers before it, until it may pull. Nothing if there will be no more.
   virtual std::optional<Task> next(bool visits = true) = 0;
   virtual void done(const Task& task, double loss_sum, double right, std::int64_t targets) = 0;
+  /// What next() sends to the first server when that makes a checkpoint.
+  virtual void on_save(std::function<std::string()> state) = 0;
+  /// An observer's: the state of every server that has one to send.
+  virtual std::vector<std::string> states() = 0;
+  /// The same: the versions in the checkpoints that servers began with, by the beginnings of their ranges.
+  virtual std::map<std::int64_t, std::int64_t> resumed() const = 0;
 };
 
 /// How a worker joins.

@@ -9,7 +9,8 @@
 namespace paceline::ps::wire {
 namespace {
 
-constexpr std::array<std::string_view, 10> kNames = {"error", "join", "pull", "report", "push", "in_vain", "next", "done", "beat", "leave"};
+constexpr std::array<std::string_view, 12> kNames = {"error", "join", "pull", "report", "push",  "in_vain",
+                                                     "next",  "done", "beat", "leave",  "state", "keep"};
 
 DataError malformed(const std::string& why) { return {"a message of the parameter server", why}; }
 

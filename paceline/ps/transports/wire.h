@@ -17,12 +17,12 @@
 
 namespace paceline::ps::wire {
 
-enum class Verb : std::uint16_t { error, join, pull, report, push, in_vain, next, done, beat, leave };
+enum class Verb : std::uint16_t { error, join, pull, report, push, in_vain, next, done, beat, leave, state, keep };
 std::string_view name(Verb verb);
 
 struct Head {
   std::uint32_t magic = 0x53504c50;  // "PLPS"
-  std::uint16_t version = 6;
+  std::uint16_t version = 7;
   Verb verb = Verb::error;
   std::int64_t payload = 0;  // bytes
 };
@@ -41,6 +41,7 @@ struct Joined {
   std::int64_t version = 0;            // the server's current one
   std::int64_t durable = false;        // acknowledged pushes survive a restart, and duplicates are recognised: pushes may be retried
   std::int64_t answers = false;        // pushes are answered with the worker's new parameters
+  std::int64_t resumed = -1;           // the version in the checkpoint that the server began with; −1: none, or not known
 };
 struct PullRequest {  // the answer's payload: the range, if it is wanted
   float rate = 0;
@@ -65,7 +66,7 @@ struct NextRequest {
   std::int64_t visits = true;  // the minibatch will begin with a pull
 };
 struct Next {
-  enum Kind : std::int64_t { later, task, finished };
+  enum Kind : std::int64_t { later, task, finished, save };  // save: the worker sends its state (keep) and asks again
   std::int64_t kind = later;
   Task what;
 };
@@ -73,6 +74,12 @@ struct Done {
   Task task;
   double loss_sum = 0, right = 0;
   std::int64_t targets = 0;
+};
+struct StateRequest {      // of an observer; the answer's payload: the server's state
+  std::int64_t bytes = 0;  // as the server answered; 0: the answer says how many there are
+};
+struct StateSize {
+  std::int64_t bytes = 0;
 };
 struct Beat {
   std::uint64_t token = 0;
@@ -104,6 +111,8 @@ void expect_body(std::string_view bytes, std::size_t size);
 /// For a payload that is a text: refuses one that is too long.
 void expect_text(std::int64_t bytes, std::int64_t most);
 inline constexpr std::int64_t kMostFailure = 1 << 20;  // of an error's text
+/// Bytes of a worker's or a server's state that are believed: room for predictors, and for dozens of rows as long as the arena.
+constexpr std::int64_t most_of_state(std::int64_t arena_length) { return (std::int64_t{1} << 26) + 4096 * arena_length; }
 
 template <class Body>
 Body unpack(std::string_view bytes) {
