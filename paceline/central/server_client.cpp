@@ -50,6 +50,15 @@ ServerOptions checked_options(ServerOptions options) {
   return options;
 }
 
+central::Settings settings_of(const ServerOptions& options, const char* executor, int workers, const ps::Cluster& cluster) {
+  central::Settings settings;
+  settings.ps = options.ps, settings.ps.executor = executor;
+  settings.cluster = cluster, settings.terms = terms_of(options), settings.workers = workers;
+  if (cluster.role != ps::Cluster::Role::none) settings.ps.servers = std::ssize(cluster.servers);
+  settings.validate(options.optim, options.compression);
+  return settings;
+}
+
 central::Duties duties_of(const central::Settings& settings, const optim::OptimConfig& optim) {
   return {settings.ps, *ps::make_rule({settings.ps, optim, settings.workers})};
 }
@@ -70,33 +79,32 @@ namespace central {
 /// A module, and the plan of the servers that it has or visits.
 struct ServedModule {
   ServedModule(torch::nn::Module& module, const ServerOptions& given, const char* executor, int workers, const ps::Cluster& cluster)
-      : arena(adopt_served(module)), options(checked_options(given)) {
-    settings.ps = options.ps, settings.ps.executor = executor;
-    settings.cluster = cluster, settings.terms = terms_of(options), settings.workers = workers;
-    if (cluster.role != ps::Cluster::Role::none) settings.ps.servers = std::ssize(cluster.servers);
-    settings.validate(options.optim, options.compression);
-    plan.emplace(ServedModel{.arena = arena,
-                             .device = arena.parameters().device(),
-                             .optim = options.optim,
-                             .clock = clock,
-                             .compress = options.compress,
-                             .compression = options.compression,
-                             .seed = options.seed},
-                 settings, settings.ps.servers);
-  }
+      : arena(adopt_served(module)),
+        options(checked_options(given)),
+        settings(settings_of(options, executor, workers, cluster)),
+        plan({.arena = arena,
+              .device = arena.parameters().device(),
+              .optim = options.optim,
+              .clock = clock,
+              .compress = options.compress,
+              .compression = options.compression,
+              .seed = options.seed},
+             settings, settings.ps.servers) {}
+  ServedModule(const ServedModule&) = delete;  // the plan refers to the rest
+  ServedModule& operator=(const ServedModule&) = delete;
 
   tensor::Arena arena;
   ServerOptions options;
   SteadyClock clock;
   Settings settings;
-  std::optional<ServerPlan> plan;
+  ServerPlan plan;
 };
 
 }  // namespace central
 
 struct ParameterServer::State : central::ServedModule {
   State(torch::nn::Module& module, int workers, const ServerOptions& given) : ServedModule(module, given, "threads", workers, {}) {
-    for (std::size_t i = 0; i < plan->servers(); ++i) servers.push_back(plan->make_server(i));
+    for (std::size_t i = 0; i < plan.servers(); ++i) servers.push_back(plan.make_server(i));
   }
   std::vector<std::shared_ptr<ps::ConcurrentServer>> servers;
 };
@@ -111,7 +119,7 @@ void ParameterServer::show() {
   at::Tensor parameters = state_->arena.parameters();
   for (std::size_t i = 0; i < state_->servers.size(); ++i)
     state_->servers[i]->with([&](ps::Server& server) {
-      parameters.narrow(0, state_->plan->cuts()[i], server.length()).copy_(central::ServerTensors(server, parameters.device()).shown());
+      parameters.narrow(0, state_->plan.cuts()[i], server.length()).copy_(central::ServerTensors(server, parameters.device()).shown());
     });
 }
 
@@ -128,10 +136,10 @@ struct ServerClient::State {
     const ParameterServer::State& served = *server.state_;
     if (index < 0 || index >= served.settings.workers)
       throw ConfigError(fmt::format("ServerClient: worker {} of {}; they are numbered from 0", index, served.settings.workers));
-    const ps::ArenaLayout mine = central::layout_of(arena, 0), theirs = served.plan->layout();
+    const ps::ArenaLayout mine = central::layout_of(arena, 0), theirs = served.plan.layout();
     if (mine != theirs)
       throw ConfigError(fmt::format("ServerClient: worker {}'s module differs from the server's: {}", index, difference(mine, theirs)));
-    client = ps::make_in_process_client(served.servers, served.plan->cuts(), index);
+    client = ps::make_in_process_client(served.servers, served.plan.cuts(), index);
     pull(0);
   }
 
@@ -140,7 +148,7 @@ struct ServerClient::State {
         arena(own->arena),
         duties(duties_of(own->settings, own->options.optim)),
         local(duties, nullptr, arena, nullptr, false) {
-    auto joined = ps::join(cluster, own->plan->layout(), own->plan->join_options());
+    auto joined = ps::join(cluster, own->plan.layout(), own->plan.join_options());
     worker = joined->worker();
     client = std::move(joined);
     pull(0);
@@ -185,7 +193,7 @@ bool serve(torch::nn::Module& module, const ServerOptions& options, const ps::Cl
   if (cluster.role != ps::Cluster::Role::server) return false;
   const central::ServedModule served(module, options, "processes", std::max(cluster.workers, 1), cluster);
   const auto index = static_cast<std::size_t>(cluster.index);
-  const auto concurrent = served.plan->make_server(index);
+  const auto concurrent = served.plan.make_server(index);
   std::mutex mutex;
   std::set<int> came;
   std::exception_ptr problem;
@@ -193,12 +201,12 @@ bool serve(torch::nn::Module& module, const ServerOptions& options, const ps::Cl
     const std::lock_guard lock(mutex);
     if (kind == ps::Journal::Kind::joined) came.insert(worker);
   });
-  ps::ServiceOptions serving = served.plan->service_options(index);
+  ps::ServiceOptions serving = served.plan.service_options(index);
   serving.failed = [&](const std::exception_ptr& why) {
     const std::lock_guard lock(mutex);
     problem = why;
   };
-  const auto service = ps::serve(cluster, concurrent, served.plan->layout(), serving);
+  const auto service = ps::serve(cluster, concurrent, served.plan.layout(), serving);
   for (Nanoseconds seen = served.clock.now(); !service->deserted(); std::this_thread::sleep_for(kLook)) {
     const bool anybody = !service->workers().empty();
     const std::lock_guard lock(mutex);

@@ -26,43 +26,56 @@ namespace {
 
 constexpr auto kLook = std::chrono::milliseconds(50);  // how often a server checks whether it should end, or a snapshot is due
 
+Recipe checked(Recipe recipe) {
+  validate(recipe);
+  return recipe;
+}
+
+void load_model(nn::Model& module, const Checkpoint& checkpoint) {
+  std::vector<NamedTensor> model;
+  for (const NamedTensor& item : checkpoint.tensors)
+    if (item.name.starts_with(kModelPrefix)) model.push_back(item);
+  restore(model, model_tensors(module), "the checkpoint");
+  module.refresh();
+}
+
 /// What such a process has in common with the Trainer of server 0.
 struct Remote {
   Remote(const Recipe& given, const Workload& workload, const ps::Cluster& cluster, const Checkpoint* resumed)
-      : recipe(recipe_for(given, cluster)) {
-    validate(recipe);
-    // It is unknown how many of the others are on this host: one thread, unless the launcher, which knows, says more.
-    const int threads = recipe.train.threads > 0 ? static_cast<int>(recipe.train.threads) : usual_threads(1);
-    configure_libtorch(recipe, threads);
-    datasets = make_datasets(recipe, workload);
-    network = network_of(recipe, workload);
-    module = make_model(recipe, workload, datasets.training->info(), mesh, resumed ? "" : recipe.model.weights, clock).model;
-    if (resumed) load_model(*resumed);
-    context.emplace(context_of(recipe, workload, *module, /*stages=*/{}, mesh, bus, clock, threads));
+      : recipe(checked(recipe_for(given, cluster))),
+        // It is unknown how many of the others are on this host: one thread, unless the launcher, which knows, says more.
+        threads(recipe.train.threads > 0 ? static_cast<int>(recipe.train.threads) : usual_threads(1)),
+        network(network_of(recipe, workload)),
+        datasets(make_datasets(recipe, workload)),
+        module(make_module(workload, resumed)),
+        context(context_of(recipe, workload, *module, /*stages=*/{}, mesh, bus, clock, threads)),
+        settings(servers_of(recipe, cluster)),
+        plan(context, settings, std::ssize(cluster.servers)) {
     ensure_memory_for(threads);
-    settings = servers_of(recipe, cluster);
-    plan.emplace(*context, settings, std::ssize(cluster.servers));
+  }
+  Remote(const Remote&) = delete;  // its parts refer to each other
+  Remote& operator=(const Remote&) = delete;
+
+  std::shared_ptr<nn::Model> make_module(const Workload& workload, const Checkpoint* resumed) const {
+    configure_libtorch(recipe, threads);
+    auto made = make_model(recipe, workload, datasets.training->info(), mesh, resumed ? "" : recipe.model.weights, clock).model;
+    if (resumed) load_model(*made, *resumed);
+    return made;
   }
 
-  void load_model(const Checkpoint& checkpoint) {
-    std::vector<NamedTensor> model;
-    for (const NamedTensor& item : checkpoint.tensors)
-      if (item.name.starts_with(kModelPrefix)) model.push_back(item);
-    restore(model, model_tensors(*module), "the checkpoint");
-    module->refresh();
-  }
-
+  // In the order in which they are made: each needs those before it.
   Recipe recipe;
+  int threads;
   std::string network;
   Datasets datasets;
   std::unique_ptr<comm::Communicator> alone = std::move(comm::local_group(1).front());
   comm::Mesh mesh{*alone};
-  std::shared_ptr<nn::Model> module;
   observe::Bus bus;
   SteadyClock clock;
-  std::optional<step::Context> context;
+  std::shared_ptr<nn::Model> module;
+  step::Context context;
   central::Settings settings;
-  std::optional<central::ServerPlan> plan;
+  central::ServerPlan plan;
 };
 
 }  // namespace
@@ -98,9 +111,9 @@ std::int64_t run_remote_worker(const Recipe& given, const Workload& workload, co
                                const Checkpoint* resumed) {
   Remote remote(given, workload, cluster, resumed);
   const Recipe& recipe = remote.recipe;
-  auto connected = ps::join(cluster, remote.plan->layout(), remote.plan->join_options());
+  auto connected = ps::join(cluster, remote.plan.layout(), remote.plan.join_options());
   ps::RemoteClient& servers = *connected;
-  central::CentralWorker worker(*remote.context, remote.settings, std::move(connected), servers.worker());
+  central::CentralWorker worker(remote.context, remote.settings, std::move(connected), servers.worker());
   if (resumed && cluster.restarts == 0)
     if (const auto own = central::saved_worker(resumed->tensors, static_cast<std::size_t>(servers.worker())); !own.empty())
       worker.load(own);
@@ -130,7 +143,7 @@ void run_remote_server(const Recipe& given, const Workload& workload, const ps::
                        const Checkpoint* resumed) {
   Remote remote(given, workload, cluster, resumed);
   const auto index = static_cast<std::size_t>(cluster.index);
-  const auto concurrent = remote.plan->make_server(index);
+  const auto concurrent = remote.plan.make_server(index);
   const central::ServerSnapshots::Files files{
       .write =
           [&](const std::filesystem::path& file, const std::vector<NamedTensor>& tensors) {
@@ -138,14 +151,14 @@ void run_remote_server(const Recipe& given, const Workload& workload, const ps::
           },
       .read = [](const std::filesystem::path& file) { return read_checkpoint(file).tensors; }};
   central::ServerSnapshots snapshots(remote.settings, *concurrent, remote.clock, files, resumed ? &resumed->tensors : nullptr);
-  ps::ServiceOptions options = remote.plan->service_options(index);
+  ps::ServiceOptions options = remote.plan.service_options(index);
   const std::string prefix = central::server_prefix(index);
   options.state = [&] {
     return central::pack_state(concurrent->with([&](ps::Server& own) { return central::ServerTensors(own, at::kCPU).save(prefix); }));
   };
   if (resumed && cluster.restarts == 0)
     options.resumed = step::find_saved(resumed->tensors, prefix + central::kServerVersion).item<std::int64_t>();
-  const auto server = ps::serve(cluster, concurrent, remote.plan->layout(), options);
+  const auto server = ps::serve(cluster, concurrent, remote.plan.layout(), options);
   // When told to stop, it stays for workers that finish what is in flight, and for server 0's last read.
   const SteadyClock clock;
   for (std::optional<Nanoseconds> until; !server->deserted(); snapshots.write_if_due()) {
