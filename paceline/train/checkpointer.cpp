@@ -32,11 +32,15 @@ bool is_ready(const auto& future) { return future.wait_for(std::chrono::seconds(
 
 }  // namespace
 
-Checkpointer::Checkpointer(comm::Communicator& comm, observe::Bus& bus, const Clock& clock, double share, std::int64_t keep, double guess)
-    : comm_(comm), bus_(bus), clock_(clock), keep_(keep), pace_(share, seconds(clock.now()), guess) {}
-
-void Checkpointer::open(const std::filesystem::path& run) {
-  run_ = tell_folder(comm_, run);
+Checkpointer::Checkpointer(comm::Communicator& comm, observe::Bus& bus, const Clock& clock, const std::filesystem::path& run,
+                           const Settings& settings)
+    : comm_(comm),
+      bus_(bus),
+      clock_(clock),
+      keep_(settings.keep),
+      pace_(settings.share, seconds(clock.now()), settings.guess),
+      run_(settings.writes ? tell_folder(comm, run) : run) {
+  if (!settings.writes) return;
   if (leads()) remove_unfinished(folder());  // nobody writes yet
   writers_ = who_sees(comm_, folder());
 }

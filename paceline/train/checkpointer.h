@@ -26,12 +26,14 @@ namespace paceline::train {
 
 class Checkpointer {
  public:
-  /// Takes at most `share` of the run's time, and keeps `keep` checkpoints. All arguments outlive it.
-  /// `share`, `guess`: CheckpointPace.
-  Checkpointer(comm::Communicator& comm, observe::Bus& bus, const Clock& clock, double share, std::int64_t keep, double guess = 0);
+  struct Settings {
+    double share = 1, guess = 0;  // CheckpointPace
+    std::int64_t keep = 2;        // checkpoints
+    bool writes = true;           // false: none is ever begun, and the folder is left alone
+  };
 
-  /// Sets the run's folder, which worker 0 sends to the others. Collective.
-  void open(const std::filesystem::path& run);
+  /// Worker 0 sends the run's folder to the others. Collective. Communicator, bus and clock outlive it.
+  Checkpointer(comm::Communicator& comm, observe::Bus& bus, const Clock& clock, const std::filesystem::path& run, const Settings& settings);
 
   /// Copies what this worker writes, and begins to write it. `good`: the state is known to be good, so that older checkpoints may be
   /// removed. Completes one that is in progress first. Collective.

@@ -93,7 +93,6 @@ Trainer::Trainer(const Recipe& recipe, const Environment& around)
   test_feed_ =
       make_feed(*datasets_->test, loader_options(recipe_, data::Split::test, mesh_.data(), recipe_.data.batch), recipe_.data, *module_);
   total_steps_ = count_steps();
-  checkpointer_ = make_checkpointer();
   if (leads() && around_.predicts) prediction_ = predicted();
 }
 
@@ -146,7 +145,7 @@ observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
   const tensor::OwnStream stream(module_->device());
   if (leads()) steps_made_.emplace(folder_).set(position_.step);
   if (leads()) around_.bus.emit(started());
-  if (recipe_.train.checkpoints) checkpointer_->open(folder_);
+  checkpointer_ = make_checkpointer();
   meet();
 
   times_.turn_to(&WallTime::rest);

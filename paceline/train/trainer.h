@@ -39,7 +39,7 @@ class Trainer {
     const Datasets* datasets = nullptr;  // of a process whose workers share them; null: the trainer makes its own
     int threads = 0;                     // of this worker; 0: as the recipe says
     ps::Cluster cluster = {};            // ps.executor=processes
-    bool resumes = false;                // resume() follows: the checkpoint has the weights, and model.weights is not read
+    bool resumes = false;                // resume() follows: model.weights is not read, and servers of processes wait for it
     Workload workload = {};              // what is trained, where that is not the recipe's network on its dataset
     Nanoseconds began = Nanoseconds(0);  // when the program was started; 0: when the trainer is made
     bool predicts = true;                // says beforehand how long a step will take, where the machine is known
@@ -68,7 +68,7 @@ class Trainer {
   int threads() const { return around_.threads > 0 ? around_.threads : static_cast<int>(recipe_.train.threads); }
   StagedModel make_shared_model() const;  // with what each of the data axis owns; collective
   std::unique_ptr<Feed> make_training_feed() const;
-  std::unique_ptr<Checkpointer> make_checkpointer() const;
+  std::unique_ptr<Checkpointer> make_checkpointer() const;  // collective
   bool reads_batches() const { return !centralised_ || centralised_->reads_batches(); }
   std::int64_t minibatches() const { return centralised_ ? centralised_->workers() : 1; }  // that a global batch comes in
   std::int64_t batch_in(std::int64_t epoch) const;
@@ -126,7 +126,7 @@ class Trainer {
   std::unique_ptr<step::Strategy> strategy_;
   step::Centralised* centralised_ = nullptr;  // the same, where it plays all workers by itself
   std::unique_ptr<Feed> training_feed_, test_feed_, statistics_feed_;
-  std::unique_ptr<Checkpointer> checkpointer_;
+  std::unique_ptr<Checkpointer> checkpointer_;                         // of run(), in its folder
   Checkpointer::Wish checkpoint_wish_ = Checkpointer::Wish::at_epoch;  // worker 0's, as of the last report
 
   std::filesystem::path folder_;  // of the run

@@ -76,8 +76,11 @@ std::unique_ptr<Checkpointer> Trainer::make_checkpointer() const {
   constexpr double kCopies = 3, kBytesPerSecond = 5e8;
   const tensor::Arena& arena = module_->arena();
   const auto bytes = kCopies * static_cast<double>(arena.length() * 4) / static_cast<double>(comm_->size());
-  return std::make_unique<Checkpointer>(*comm_, around_.bus, around_.clock, recipe_.train.checkpoint_share, recipe_.train.keep,
-                                        bytes / kBytesPerSecond);
+  const Checkpointer::Settings settings{.share = recipe_.train.checkpoint_share,
+                                        .guess = bytes / kBytesPerSecond,
+                                        .keep = recipe_.train.keep,
+                                        .writes = recipe_.train.checkpoints};
+  return std::make_unique<Checkpointer>(*comm_, around_.bus, around_.clock, folder_, settings);
 }
 
 bool Trainer::checkpoint_due() {

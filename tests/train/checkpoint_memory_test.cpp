@@ -28,8 +28,7 @@ TEST_P(CheckpointMemory, IsACopyOfWhatTheWorkerWrites) {
     worker.train(1, 1);
     observe::Bus bus;
     const SteadyClock clock;
-    Checkpointer checkpointer(worker.comm(), bus, clock, 1, 2);
-    checkpointer.open(worker.comm().rank() == 0 ? folder.path() : std::filesystem::path());
+    Checkpointer checkpointer(worker.comm(), bus, clock, worker.comm().rank() == 0 ? folder.path() : std::filesystem::path(), {});
     const tensor::MemoryMeter meter;
     CheckpointMetadata metadata;
     metadata.position.step = 1, metadata.recipe = "[train]\n", metadata.network = "mlp";

@@ -144,8 +144,7 @@ void write(const Layout& layout, const std::filesystem::path& run) {
   observe::Bus bus;
   const SteadyClock clock;
   on_ranks(layout, [&](comm::Communicator& comm, const Rank& rank) {
-    Checkpointer checkpointer(comm, bus, clock, 1, 2);
-    checkpointer.open(comm.rank() == 0 ? run : std::filesystem::path());
+    Checkpointer checkpointer(comm, bus, clock, comm.rank() == 0 ? run : std::filesystem::path(), {});
     CheckpointMetadata metadata;
     metadata.position.step = 1, metadata.recipe = "[train]\n", metadata.network = "mlp";
     checkpointer.begin(metadata, rank.state(), /*good=*/true);

@@ -46,13 +46,14 @@ std::vector<NamedTensor> state_of(int rank) {
   return state;
 }
 
-void on_workers(const std::function<void(comm::Communicator&, Checkpointer&)>& body, observe::Bus& bus, std::int64_t keep = 2) {
+void on_workers(const std::filesystem::path& run, const std::function<void(comm::Communicator&, Checkpointer&)>& body, observe::Bus& bus,
+                std::int64_t keep = 2) {
   auto group = comm::local_group(kWriters);
   const SteadyClock clock;
   std::vector<std::thread> threads;
   for (auto& comm : group)
     threads.emplace_back([&] {
-      Checkpointer checkpointer(*comm, bus, clock, 1, keep);
+      Checkpointer checkpointer(*comm, bus, clock, comm->rank() == 0 ? run : std::filesystem::path(), {.keep = keep});
       body(*comm, checkpointer);
     });
   for (std::thread& thread : threads) thread.join();
@@ -63,8 +64,8 @@ bool write_steps(const std::filesystem::path& run, const std::vector<std::int64_
   observe::Bus bus;
   bool good = true;
   on_workers(
+      run,
       [&](comm::Communicator& comm, Checkpointer& checkpointer) {
-        checkpointer.open(comm.rank() == 0 ? run : std::filesystem::path());
         for (const std::int64_t step : steps) checkpointer.begin(metadata_at(step), state_of(comm.rank()), /*good=*/true);
         const bool written = checkpointer.finish();
         if (comm.rank() == 0) good = written;
@@ -95,6 +96,7 @@ TEST(ShardedCheckpoint, EveryWorkerWritesWhatItHoldsAndItIsWhole) {
 TEST(ShardedCheckpoint, TheHashGoesFromWorkerToWorker) {
   observe::Bus bus;
   on_workers(
+      Folder().path(),
       [&](comm::Communicator& comm, Checkpointer&) { EXPECT_EQ(state_hash(state_of(comm.rank()), comm), state_hash(whole_state())); }, bus);
 }
 
@@ -175,8 +177,8 @@ TEST(ShardedCheckpoint, WhatAllHaveAlikeIsSharedOutWhereItIsLarge) {
   std::vector<NamedTensor> state;
   for (int i = 0; i < 8; ++i) state.push_back({fmt::format("model.{}", i), at::full({1 << 19}, i, at::kFloat)});  // 2 MiB each
   on_workers(
-      [&](comm::Communicator& comm, Checkpointer& checkpointer) {
-        checkpointer.open(comm.rank() == 0 ? folder.path() : std::filesystem::path());
+      folder.path(),
+      [&](comm::Communicator&, Checkpointer& checkpointer) {
         checkpointer.begin(metadata_at(1), std::span(state).first(2), true);  // 4 MiB: one file
         checkpointer.begin(metadata_at(2), state, true);
         EXPECT_TRUE(checkpointer.finish());
@@ -198,8 +200,8 @@ TEST(ShardedCheckpoint, TheIndexWaitsForTheSlowestWorker) {
   observe::Bus bus;
   testing::internal::CaptureStderr();
   on_workers(
+      folder.path(),
       [&](comm::Communicator& comm, Checkpointer& checkpointer) {
-        checkpointer.open(comm.rank() == 0 ? folder.path() : std::filesystem::path());
         checkpointer.begin(metadata_at(3), state_of(comm.rank()), true);
         if (comm.rank() != 0) return;  // its part is slow beyond measure: it never says that it is there
         while (checkpointer.progress() == 0) std::this_thread::yield();
@@ -218,8 +220,7 @@ TEST(ShardedCheckpoint, WhatIsWrittenIsTheStateAtItsBeginning) {
   observe::Bus bus;
   const SteadyClock clock;
   const auto alone = std::move(comm::local_group(1).front());
-  Checkpointer checkpointer(*alone, bus, clock, 1, 2);
-  checkpointer.open(folder.path());
+  Checkpointer checkpointer(*alone, bus, clock, folder.path(), {});
   const std::vector<NamedTensor> state = {{"model.a", at::zeros({16 << 20})}};
   checkpointer.begin(metadata_at(1), state, true);
   state[0].tensor.narrow(0, (16 << 20) - 8, 8).fill_(1);  // training goes on
