@@ -119,7 +119,8 @@ TEST(Rendezvous, TakesTheNextPortWhereTheFirstIsHeld) {
 TEST(Rendezvous, RefusesLoopbackAmongSeveralHosts) {
   std::vector<World> worlds{world_of(0, 2, free_port()), world_of(1, 2, 1)};
   for (World& world : worlds) world.local_size = 1, world.local_rank = 0, world.secret = true, world.job = std::string(32, 'k');
-  for (const std::string& one : outcomes(worlds)) EXPECT_THAT(one, AllOf(HasSubstr("config: MASTER_ADDR=127.0.0.1"), HasSubstr("1 of the 2 ranks")));
+  for (const std::string& one : outcomes(worlds))
+    EXPECT_THAT(one, AllOf(HasSubstr("config: MASTER_ADDR=127.0.0.1"), HasSubstr("1 of the 2 ranks")));
   worlds[0].address = "no-such-host.invalid";
   EXPECT_THAT(outcomes({worlds[0]})[0], HasSubstr("config: cannot find the address of 'no-such-host.invalid'"));
   worlds[0].address = "192.0.2.77";  // nobody's (RFC 5737)
