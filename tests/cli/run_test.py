@@ -144,7 +144,7 @@ class WrongInput(RunTest):
         key.chmod(0o644)
         self.refused(*several, "--key-file", key, "true", says="chmod 600")
         self.refused("-x", "NOT_SET_ANYWHERE", "true", says="NOT_SET_ANYWHERE")
-        self.refused("--only-rank-output", 2, "-np", 2, "true", says="ranks 0 to 1")
+        self.refused("--only-rank-output", 2, "-np", 2, "true", says="0 to 1")
 
     def test_a_recipe_that_cannot_work_is_refused_before_any_rank_starts(self):
         self.refused("-np", 1, "nowhere.toml", says="nowhere.toml")
