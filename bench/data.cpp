@@ -11,8 +11,8 @@
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
 #include "paceline/base/temporary_folder.h"
+#include "paceline/data/image_decoder.h"
 #include "paceline/data/loader.h"
-#include "paceline/data/picture.h"
 #include "paceline/data/token_file.h"
 #if PACELINE_WITH_JPEG
 #include <jpeglib.h>
@@ -63,20 +63,20 @@ class JpegFolder {
   const std::vector<std::filesystem::path>& files() const { return files_; }
 
  private:
-  static data::Picture draw(RandomStream& random) {
-    data::Picture picture;
-    picture.resize({500, 375});
+  static data::DecodedImage draw(RandomStream& random) {
+    data::DecodedImage image;
+    image.resize({500, 375});
     const float fx = random.uniform(0.01f, 0.1f), fy = random.uniform(0.01f, 0.1f);
     std::size_t at = 0;
-    for (int y = 0; y < picture.size.height; ++y)
-      for (int x = 0; x < picture.size.width; ++x)
+    for (int y = 0; y < image.size.height; ++y)
+      for (int x = 0; x < image.size.width; ++x)
         for (int c = 0; c < 3; ++c)
-          picture.rgb[at++] = static_cast<std::uint8_t>(
+          image.rgb[at++] = static_cast<std::uint8_t>(
               118 + 90 * std::sin(fx * static_cast<float>(x * (c + 1))) * std::cos(fy * static_cast<float>(y)) + random.uniform(-20, 20));
-    return picture;
+    return image;
   }
 
-  static void write_jpeg(const std::filesystem::path& file, const data::Picture& picture) {
+  static void write_jpeg(const std::filesystem::path& file, const data::DecodedImage& image) {
     jpeg_compress_struct info{};
     jpeg_error_mgr errors{};
     info.err = jpeg_std_error(&errors);
@@ -84,15 +84,15 @@ class JpegFolder {
     unsigned char* bytes = nullptr;
     unsigned long size = 0;
     jpeg_mem_dest(&info, &bytes, &size);
-    info.image_width = static_cast<JDIMENSION>(picture.size.width);
-    info.image_height = static_cast<JDIMENSION>(picture.size.height);
+    info.image_width = static_cast<JDIMENSION>(image.size.width);
+    info.image_height = static_cast<JDIMENSION>(image.size.height);
     info.input_components = 3;
     info.in_color_space = JCS_RGB;
     jpeg_set_defaults(&info);
     jpeg_set_quality(&info, 85, TRUE);
     jpeg_start_compress(&info, TRUE);
     while (info.next_scanline < info.image_height) {
-      auto* row = const_cast<JSAMPROW>(picture.rgb.data() + std::size_t{info.next_scanline} * info.image_width * 3);
+      auto* row = const_cast<JSAMPROW>(image.rgb.data() + std::size_t{info.next_scanline} * info.image_width * 3);
       jpeg_write_scanlines(&info, &row, 1);
     }
     jpeg_finish_compress(&info);
@@ -113,7 +113,7 @@ Row jpeg_row(int rounds) {
   config.root = folder.root().string();
   config.augment = true;
   const auto dataset = data::make_dataset(config, data::Split::train, 0);
-  data::Picture picture;
+  data::DecodedImage image;
   std::vector<double> ours, decoder;
   for (int round = 0; round < rounds; ++round) {
     ours.push_back(samples_per_s(*dataset, 32, true, 1));
@@ -121,7 +121,7 @@ Row jpeg_row(int rounds) {
         [&] {
           for (const auto& file : folder.files()) {
             const std::string bytes = read_file(file);
-            data::decode_picture(file.string(), {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}, 1, picture);
+            data::decode_image(file.string(), {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}, 1, image);
           }
         },
         0);

@@ -13,7 +13,7 @@
 #include "paceline/base/affinity.h"
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
-#include "paceline/base/program.h"
+#include "paceline/base/run_program.h"
 #include "paceline/observe/chart.h"
 #include "paceline/observe/measuring_line.h"
 #include "paceline/observe/text.h"

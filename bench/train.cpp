@@ -19,7 +19,7 @@
 #include "paceline/base/suggest.h"
 #include "paceline/base/text.h"
 #include "paceline/comm/engine.h"
-#include "paceline/data_parallel/buffer.h"
+#include "paceline/data_parallel/exchange_memory.h"
 #include "paceline/data_parallel/per_worker.h"
 #include "paceline/graph/registry.h"
 #include "paceline/launch/capture.h"

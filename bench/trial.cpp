@@ -9,7 +9,7 @@
 
 #include "helpers.h"
 #include "paceline/base/error.h"
-#include "paceline/base/program.h"
+#include "paceline/base/run_program.h"
 #include "paceline/base/temporary_folder.h"
 #include "paceline/base/text.h"
 #include "paceline/launch/capture.h"

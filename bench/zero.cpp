@@ -13,7 +13,7 @@
 #include "paceline/base/error.h"
 #include "paceline/base/text.h"
 #include "paceline/comm/engine.h"
-#include "paceline/data_parallel/buffer.h"
+#include "paceline/data_parallel/exchange_memory.h"
 #include "paceline/graph/registry.h"
 #include "paceline/nn/graph_module.h"
 #include "paceline/sharded/gathering_model.h"

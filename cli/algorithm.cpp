@@ -15,7 +15,7 @@
 #include "paceline/base/files.h"
 #include "paceline/base/suggest.h"
 #include "paceline/observe/text.h"
-#include "paceline/schedule/picture.h"
+#include "paceline/schedule/drawing.h"
 #include "paceline/schedule/pipeline.h"
 
 namespace paceline::cli {
@@ -227,7 +227,7 @@ int show_algorithm(const AlgorithmFlags& flags) {
   for (problem.rank = 0; problem.rank < problem.size; ++problem.rank) lists.push_back(row.make.steps(problem));
   const Counts counted = most_of(lists);
   const std::int64_t across = most_across(lists, problem.per_host);
-  if (!flags.svg.empty()) write_atomically(flags.svg, schedule::picture(row.key, problem));
+  if (!flags.svg.empty()) write_atomically(flags.svg, schedule::drawing(row.key, problem));
 
   if (flags.json) {
     print_json({{"algorithm", row.key},

@@ -14,7 +14,7 @@
 #include "paceline/launch/output.h"
 #include "paceline/observe/terminal.h"
 #include "paceline/observe/text.h"
-#include "paceline/schedule/pipeline_picture.h"
+#include "paceline/schedule/pipeline_drawing.h"
 #include "paceline/schedule/pipeline_play.h"
 
 namespace paceline::cli {
@@ -158,7 +158,7 @@ int show_pipeline(const std::string& key, const PipelineFlags& flags, const std:
   const PipelineCosts costs = costs_of(flags);
   const PipelinePlay play = schedule::play(row, problem, costs, flags.transfer);
   const double formula = bubble_share(row.make, problem, costs);
-  if (!svg.empty()) write_atomically(svg, schedule::pipeline_picture(row, problem, costs, flags.transfer));
+  if (!svg.empty()) write_atomically(svg, schedule::pipeline_drawing(row, problem, costs, flags.transfer));
   if (json) {
     print_json({{"pipeline", row.key},
                 {"help", row.help},

@@ -5,7 +5,7 @@
 #include "paceline/data/dataset.h"
 #include "paceline/graph/registry.h"
 #include "paceline/optim/optimizer.h"
-#include "paceline/optim/schedule.h"
+#include "paceline/optim/rate_schedule.h"
 #include "paceline/perf/cluster.h"
 #include "paceline/ps/consistency.h"
 #include "paceline/ps/rule.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "paceline/base/program.h"
+#include "paceline/base/run_program.h"
 #include "paceline/program/command_line.h"
 
 namespace paceline::cli {

@@ -10,7 +10,7 @@
 
 #include "command.h"
 #include "paceline/base/error.h"
-#include "paceline/base/program.h"
+#include "paceline/base/run_program.h"
 #include "paceline/version.h"
 
 namespace {

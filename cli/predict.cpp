@@ -13,7 +13,7 @@ namespace paceline::cli {
 namespace {
 
 struct PredictFlags : TrainedFlags {
-  std::vector<std::string> words;  // pictures, and settings
+  std::vector<std::string> words;  // images, and settings
   std::int64_t top = 5;
 };
 

@@ -83,7 +83,7 @@ Measurement measurement_of(const ProfileFlags& flags, const comm::World& world) 
   made.recipe = profiled_recipe(flags);
   made.info = info_of(made.recipe, names_data(flags));
   made.has_data = names_data(flags) || !made.info.tokens;
-  if (!names_data(flags) && made.has_data) {  // pictures without a meaning
+  if (!names_data(flags) && made.has_data) {  // images without a meaning
     made.recipe.data.name = "random";
     made.recipe.data.shape.assign(made.info.input.begin(), made.info.input.end()), made.recipe.data.classes = made.info.classes;
   }

@@ -129,8 +129,8 @@ void refuse_wrong_recipe(const launch::Job& job) {
   std::error_code ignored;
   const bool trains =
       job.program.size() > 1 && job.program[1] == "train" && std::filesystem::equivalent(job.program[0], this_program(), ignored);
-  if (trains && std::ranges::any_of(job.plan.places, &launch::Place::here))
-    check_train({job.program.begin() + 2, job.program.end()}, job.plan.size, job.servers);
+  if (trains && std::ranges::any_of(job.placement.places, &launch::Place::here))
+    check_train({job.program.begin() + 2, job.program.end()}, job.placement.size, job.servers);
 }
 
 nlohmann::ordered_json to_json(const launch::Ending& ending, double seconds_in_all) {
@@ -159,7 +159,7 @@ int run(const RunFlags& flags, const std::vector<std::string>& words, const CLI:
   const launch::Machine machine = this_machine();
   const launch::Request request = request_of(flags, machine);
   launch::Job job;
-  job.plan = launch::make_plan(request, machine);
+  job.placement = launch::place_ranks(request, machine);
   job.servers = request.servers;
   job.program = program_of(words);
   refuse_wrong_recipe(job);
@@ -173,8 +173,8 @@ int run(const RunFlags& flags, const std::vector<std::string>& words, const CLI:
   for (std::string word; ssh >> word;) job.ssh.push_back(word);
   if (job.ssh.empty()) throw ConfigError("--ssh needs a program");
 
-  if (flags.only >= job.plan.size)
-    throw ConfigError(fmt::format("--only-rank-output {}: the ranks are 0 to {}", flags.only, job.plan.size - 1));
+  if (flags.only >= job.placement.size)
+    throw ConfigError(fmt::format("--only-rank-output {}: the ranks are 0 to {}", flags.only, job.placement.size - 1));
   job.output.prefix = !flags.no_prefix;
   if (flags.only >= 0) job.output.only = flags.only;
   job.output.folder = flags.log_dir;

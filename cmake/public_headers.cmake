@@ -6,8 +6,8 @@ set(PACELINE_HEADERS_comm
   paceline/base/config.h
   paceline/base/error.h
   paceline/base/gpu_stream.h
-  paceline/base/program.h
   paceline/base/registry.h
+  paceline/base/run_program.h
   paceline/base/suggest.h
   paceline/comm.h
   paceline/comm/buffer.h
@@ -79,12 +79,12 @@ set(PACELINE_HEADERS_train
   paceline/observe/event.h
   paceline/observe/run_folder.h
   paceline/observe/step_count.h
-  paceline/optim/schedule.h
+  paceline/optim/rate_schedule.h
   paceline/schedule/program.h
   paceline/step/strategy.h
   paceline/strategies/registry.h
+  paceline/tensor/batched_copy.h
   paceline/tensor/device.h
-  paceline/tensor/pieces.h
   paceline/train.h
   paceline/train/checkpoint.h
   paceline/train/checkpoint_index.h

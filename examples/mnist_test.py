@@ -21,10 +21,10 @@ def write_mnist(folder):
     for prefix, count in (("train", 60000), ("t10k", 10000)):  # LibTorch's reader wants as many as MNIST has: the rest are zeros
         images, labels = bytearray(), bytearray()
         for i in range(SAMPLES):
-            picture = bytearray(random.randrange(40) for _ in range(784))
+            image = bytearray(random.randrange(40) for _ in range(784))
             for x, y in patterns[i % 10]:
-                picture[28 * y + x] = 200 + random.randrange(56)
-            images += picture
+                image[28 * y + x] = 200 + random.randrange(56)
+            images += image
             labels.append(i % 10)
         images += bytes(784 * (count - SAMPLES))
         labels += bytes(count - SAMPLES)

@@ -15,7 +15,7 @@ struct PrintEpochs final : paceline::observe::Listener {
 int train() {
   paceline::train::Recipe recipe;
   recipe.model.network = "lenet5";
-  recipe.data.name = "shapes";  // drawn pictures, no file
+  recipe.data.name = "shapes";  // drawn images, no file
   recipe.data.train_samples = 4000;
   recipe.data.test_samples = 1000;
   recipe.optim.name = "adamw";

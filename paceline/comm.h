@@ -7,7 +7,7 @@
 #pragma once
 
 #include "paceline/base/error.h"
-#include "paceline/base/program.h"
+#include "paceline/base/run_program.h"
 #include "paceline/comm/communicator.h"
 #include "paceline/comm/connect.h"
 #include "paceline/comm/mesh.h"

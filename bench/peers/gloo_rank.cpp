@@ -10,7 +10,7 @@
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/transport/tcp/device.h>
 
-#include "bench/ranks/timing.h"
+#include "bench/ranks/time_collective.h"
 
 int main(int, char** words) {
   const int rank = std::atoi(std::getenv("RANK")), ranks = std::atoi(std::getenv("WORLD_SIZE"));

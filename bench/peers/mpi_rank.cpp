@@ -1,7 +1,7 @@
 // The peer of `paceline bench allreduce`: MPI's own collectives, in place on ordinary memory. mpi_rank COLLECTIVE SIZES
 #include <mpi.h>
 
-#include "bench/ranks/timing.h"
+#include "bench/ranks/time_collective.h"
 
 int main(int count, char** words) {
   MPI_Init(&count, &words);

@@ -6,11 +6,11 @@
 #include <future>
 
 #include "paceline/base/affinity.h"
-#include "paceline/base/program.h"
+#include "paceline/base/run_program.h"
 #include "paceline/comm/engine.h"
 #include "paceline/comm/gpu.h"
 #include "paceline/comm/reduce.h"
-#include "timing.h"
+#include "time_collective.h"
 
 namespace {
 

@@ -2,7 +2,7 @@
 // minibatches by number, holds the first range of the arena, and reads the other ranges when the model is evaluated or saved.
 //
 // A checkpoint has the state of all servers, and what workers keep for themselves: server 0 asks for both while nothing is in flight. When
-// a run is resumed, every process takes its own part of it (train/remote.cpp).
+// a run is resumed, every process takes its own part of it (train/remote_processes.cpp).
 //
 // Workers join and leave: a minibatch whose worker is gone is assigned again. A restarted server 0 resumes from the run's last checkpoint
 // and assigns the minibatches after it, except those that are complete in its journal (ps.replica). minibatches.h keeps track of them.

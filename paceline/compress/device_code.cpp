@@ -9,7 +9,7 @@
 #include "paceline/compress/device_kernels.h"
 #include "paceline/compress/draws.h"
 #include "paceline/compress/dynamic8_table.h"
-#include "paceline/compress/statistics.h"
+#include "paceline/compress/tensor_statistics.h"
 
 namespace paceline::compress {
 namespace {

@@ -1,5 +1,5 @@
 // The codes of quantisers in GPU memory: the same bytes and the same residual as Coder's for the same values, without copies through the
-// host. Sums have the lanes and the order of statistics.cpp, draws are those of draws.h, and no product is fused with a sum.
+// host. Sums have the lanes and the order of tensor_statistics.cpp, draws are those of draws.h, and no product is fused with a sum.
 //
 // A compressor without kernels does not have this (registry.cpp); its exchange goes through host memory.
 #pragma once

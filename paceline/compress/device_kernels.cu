@@ -114,7 +114,7 @@ __global__ void decode_blocks_kernel(Tables tables, Levels levels, const std::by
   }
 }
 
-/// Eight threads per unit, one per lane of statistics.cpp: four even ones, which also handle the rest, and four odd ones.
+/// Eight threads per unit, one per lane of tensor_statistics.cpp: four even ones, which also handle the rest, and four odd ones.
 __global__ void collect_kernel(Tables tables, const float* values, UnitSums* sums) {
   constexpr int kLanes = 8, kUnits = kThreads / kLanes;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;

@@ -7,8 +7,8 @@
 
 namespace paceline::compress::gpu {
 
-/// A block of consecutive values in a part: for int8 and dynamic8 the values that share a scale, for the others those that statistics.cpp
-/// adds as floats.
+/// A block of consecutive values in a part: for int8 and dynamic8 the values that share a scale, for the others those that
+/// tensor_statistics.cpp adds as floats.
 struct Unit {
   std::int64_t at, count;  // elements, from the range's beginning
   std::int64_t code;       // of int8 and dynamic8: byte of its code

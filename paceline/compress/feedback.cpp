@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "paceline/compress/statistics.h"
+#include "paceline/compress/tensor_statistics.h"
 
 namespace paceline::compress {
 

@@ -10,7 +10,7 @@
 #include "paceline/base/simd.h"
 #include "paceline/compress/bits.h"
 #include "paceline/compress/part_coder.h"
-#include "paceline/compress/statistics.h"
+#include "paceline/compress/tensor_statistics.h"
 
 namespace paceline::compress {
 

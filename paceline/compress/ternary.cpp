@@ -12,7 +12,7 @@
 #include "paceline/compress/compressor.h"
 #include "paceline/compress/device_code.h"
 #include "paceline/compress/part_coder.h"
-#include "paceline/compress/statistics.h"
+#include "paceline/compress/tensor_statistics.h"
 
 namespace paceline::compress {
 namespace {

@@ -1,9 +1,9 @@
-// image_folder: pictures in root/train/<class>/ and root/val/<class>/ (or test), as ImageNet is laid out. The classes are the folders of
-// train/ in alphabetical order. Pictures are read and decoded on demand; only their names stay in memory.
+// image_folder: images in root/train/<class>/ and root/val/<class>/ (or test), as ImageNet is laid out. The classes are the folders of
+// train/ in alphabetical order. Images are read and decoded on demand; only their names stay in memory.
 //
 // Training with augmentation: a box of 8% to 100% of the area and a ratio of 3/4 to 4/3 (Szegedy et al., "Going deeper with convolutions"),
 // resized to the network's side, and mirrored half of the time; data.crop=0 switches the random box off. Otherwise: the middle square,
-// as if the picture were resized to 256/224 of the side and then cropped to the side.
+// as if the image were resized to 256/224 of the side and then cropped to the side.
 //
 // Invariant: samples alternate between the classes, so that the first n of them (data.train_samples) are as even as the folder allows.
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 
 #include "paceline/base/files.h"
 #include "paceline/data/files.h"
-#include "paceline/data/picture_input.h"
+#include "paceline/data/image_input.h"
 #include "paceline/data/sets.h"
 
 namespace paceline::data {
@@ -33,7 +33,7 @@ std::vector<std::string> sorted_names(const fs::path& folder, bool (*wanted)(con
   return names;
 }
 
-/// Throws for a dangling link, which would otherwise be one picture or class less without anyone noticing.
+/// Throws for a dangling link, which would otherwise be one image or class less without anyone noticing.
 const fs::directory_entry& leads_somewhere(const fs::directory_entry& entry) {
   std::error_code ignored;
   if (entry.is_symlink() && !entry.exists(ignored))
@@ -44,7 +44,7 @@ const fs::directory_entry& leads_somewhere(const fs::directory_entry& entry) {
 
 bool is_folder(const fs::directory_entry& entry) { return leads_somewhere(entry).is_directory(); }
 
-bool is_picture(const fs::directory_entry& entry) {
+bool is_image(const fs::directory_entry& entry) {
   std::string ending = entry.path().extension().string();
   std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return std::tolower(c); });
   if (ending != ".jpg" && ending != ".jpeg" && ending != ".png") return false;
@@ -79,7 +79,7 @@ std::vector<Sample> list_samples(const fs::path& folder, const std::vector<std::
     if (found == classes.end() || *found != name)
       throw DataError((folder / name).string(), "is a class that train/ does not have; rename it, or add it there");
     auto& own = files[static_cast<std::size_t>(found - classes.begin())];
-    own = sorted_names(folder / name, is_picture);
+    own = sorted_names(folder / name, is_image);
     if (own.empty()) throw DataError((folder / name).string(), "has no images (*.jpg, *.jpeg, *.png); add some, or remove the folder");
   }
   std::vector<Sample> samples;
@@ -88,11 +88,11 @@ std::vector<Sample> list_samples(const fs::path& folder, const std::vector<std::
     for (std::size_t label = 0; label < classes.size(); ++label)
       if (turn < files[label].size()) samples.push_back({classes[label] + '/' + files[label][turn], static_cast<std::int64_t>(label)});
   }
-  if (samples.empty()) throw DataError(folder.string(), "has no classes; expected a folder of pictures for each class");
+  if (samples.empty()) throw DataError(folder.string(), "has no classes; expected a folder of images for each class");
   return samples;
 }
 
-Box draw_box(PictureSize size, RandomStream& random) {
+Box draw_box(ImageSize size, RandomStream& random) {
   const auto width = static_cast<float>(size.width), height = static_cast<float>(size.height);
   for (int attempt = 0; attempt < 10; ++attempt) {
     const float area = width * height * random.uniform(0.08f, 1.0f);
@@ -130,7 +130,7 @@ class ImageFolder final : public Dataset {
     const std::string file = folder_ + sample.file;
     const std::string content = read_file(file);
     const auto bytes = bytes_of(content);
-    const PictureSize size = picture_size(file, bytes);
+    const ImageSize size = image_size(file, bytes);
 
     const std::int64_t side = config_.image_size;
     const Box box = random && random_box_ ? draw_box(size, *random) : middle_box(size, kMiddleShare);
@@ -158,7 +158,7 @@ std::unique_ptr<Dataset> make_image_folder(const DataConfig& config, Split split
   const auto root = find_root(config, "", "the folder with train/<class>/*.jpg and val/<class>/*.jpg");
   if (!is_folder_at(root)) throw DataError(root.string(), "is not a folder; data.root must contain train/<class>/*.jpg");
   const auto classes = sorted_names(split_folder(root, Split::train), is_folder);
-  if (classes.empty()) throw DataError((root / "train").string(), "has no classes; expected a folder of pictures for each class");
+  if (classes.empty()) throw DataError((root / "train").string(), "has no classes; expected a folder of images for each class");
   const auto folder = split_folder(root, split);
   auto samples = list_samples(folder, classes);
   samples.resize(static_cast<std::size_t>(samples_to_use(config, split, static_cast<std::int64_t>(samples.size()))));

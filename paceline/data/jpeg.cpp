@@ -1,10 +1,10 @@
 // JPEG. libjpeg reports errors by a call that must not return; we jump out of it and throw from our own frame, because an exception must
-// not pass through C code. A warning that means lost data (mostly a truncated file) counts as an error: a picture that is half grey is not
+// not pass through C code. A warning that means lost data (mostly a truncated file) counts as an error: an image that is half grey is not
 // a sample.
 //
-// If only a part of a picture is needed, only the blocks around it are transformed, upsampled and converted to RGB; rows below it are not
+// If only a part of an image is needed, only the blocks around it are transformed, upsampled and converted to RGB; rows below it are not
 // read, so damage there is neither noticed nor harmful. A truncated file is still recognised by its missing end.
-#include "paceline/data/picture.h"
+#include "paceline/data/image_decoder.h"
 
 #include "paceline/base/error.h"
 
@@ -26,7 +26,7 @@ namespace {
 struct ErrorManager {
   jpeg_error_mgr base;  // the first member: libjpeg hands back a pointer to it
   std::jmp_buf escape;
-  bool in_picture;  // after the header
+  bool in_image;  // after the header
   char message[JMSG_LENGTH_MAX];
 };
 
@@ -36,7 +36,7 @@ struct ErrorManager {
   std::longjmp(errors->escape, 1);
 }
 
-/// Some encoders pad to a whole word between the picture and the end marker.
+/// Some encoders pad to a whole word between the image and the end marker.
 constexpr int kPadding = 7;
 
 void take_message(j_common_ptr info, int level) {
@@ -47,8 +47,8 @@ void take_message(j_common_ptr info, int level) {
     case JWRN_HUFF_BAD_CODE:
     case JWRN_JPEG_EOF:
     case JWRN_MUST_RESYNC: jump_out(info);
-    case JWRN_EXTRANEOUS_DATA:  // between markers of the header they cost no pixels; what is left of a picture's data was not decoded
-      if (errors->in_picture && info->err->msg_parm.i[0] > kPadding) jump_out(info);
+    case JWRN_EXTRANEOUS_DATA:  // between markers of the header they cost no pixels; what is left of an image's data was not decoded
+      if (errors->in_image && info->err->msg_parm.i[0] > kPadding) jump_out(info);
       return;
     default: return;  // oddities that cost no pixels
   }
@@ -58,7 +58,7 @@ void take_message(j_common_ptr info, int level) {
 constexpr std::int64_t kPixelsOfByte = 64 * 8;
 
 /// Chroma that is stored at half the width or height is interpolated, but at the border of the decoded part it is repeated instead. Within
-/// this distance of the border, pixels may differ from those of the whole picture.
+/// this distance of the border, pixels may differ from those of the whole image.
 constexpr int kBorder = 2;
 
 struct Range {
@@ -89,9 +89,9 @@ class JpegReader {
   JpegReader(const JpegReader&) = delete;
   JpegReader& operator=(const JpegReader&) = delete;
 
-  PictureSize size() const { return {static_cast<int>(info_.image_width), static_cast<int>(info_.image_height)}; }
+  ImageSize size() const { return {static_cast<int>(info_.image_width), static_cast<int>(info_.image_height)}; }
 
-  void decode(int shrink, const Box& needed, Picture& picture) {
+  void decode(int shrink, const Box& needed, DecodedImage& image) {
     expect_room(file_, bytes_, size(), kPixelsOfByte);
     guarded([&] {
       // libjpeg cannot convert CMYK to RGB.
@@ -99,20 +99,20 @@ class JpegReader {
       info_.out_color_space = inks ? JCS_CMYK : JCS_RGB;
       info_.scale_num = 1;
       info_.scale_denom = static_cast<unsigned>(shrink);
-      errors_.in_picture = true;
+      errors_.in_image = true;
       jpeg_start_decompress(&info_);
-      const PictureSize whole{static_cast<int>(info_.output_width), static_cast<int>(info_.output_height)};
+      const ImageSize whole{static_cast<int>(info_.output_width), static_cast<int>(info_.output_height)};
       const auto scale = [](int shrunk, unsigned full) { return static_cast<float>(shrunk) / static_cast<float>(full); };
       const Range columns = pixels_of(needed.x, needed.width, scale(whole.width, info_.image_width), whole.width);
       const Range rows = pixels_of(needed.y, needed.height, scale(whole.height, info_.image_height), whole.height);
       auto left = static_cast<JDIMENSION>(columns.begin), width = static_cast<JDIMENSION>(columns.end - columns.begin);
       if (columns.end - columns.begin < whole.width) jpeg_crop_scanline(&info_, &left, &width);  // moves `left` to the border of a block
       if (rows.begin > 0) jpeg_skip_scanlines(&info_, static_cast<JDIMENSION>(rows.begin));
-      picture.resize({static_cast<int>(width), rows.end - rows.begin});
-      picture.whole = whole;
-      picture.left = static_cast<int>(left);
-      picture.top = rows.begin;
-      inks ? read_rows_of_inks(picture) : read_rows(picture);
+      image.resize({static_cast<int>(width), rows.end - rows.begin});
+      image.whole = whole;
+      image.left = static_cast<int>(left);
+      image.top = rows.begin;
+      inks ? read_rows_of_inks(image) : read_rows(image);
       if (rows.end == whole.height) jpeg_finish_decompress(&info_);  // reads up to the end marker, so that a missing one is noticed
     });
     if (info_.output_scanline < info_.output_height && !has_end()) throw DataError(file_, "is damaged or cut short: its end is missing");
@@ -135,22 +135,22 @@ class JpegReader {
     return text.substr(pixels_at_).rfind("\xff\xd9") != std::string_view::npos;
   }
 
-  void read_rows(Picture& picture) {
-    const std::size_t row_bytes = 3 * static_cast<std::size_t>(picture.size.width);
+  void read_rows(DecodedImage& image) {
+    const std::size_t row_bytes = 3 * static_cast<std::size_t>(image.size.width);
     JSAMPROW rows[4];  // the decoder makes a few rows at a time
-    for (int done = 0; done < picture.size.height;) {
-      const int wanted = std::min(4, picture.size.height - done);
-      for (int i = 0; i < wanted; ++i) rows[i] = picture.rgb.data() + static_cast<std::size_t>(done + i) * row_bytes;
+    for (int done = 0; done < image.size.height;) {
+      const int wanted = std::min(4, image.size.height - done);
+      for (int i = 0; i < wanted; ++i) rows[i] = image.rgb.data() + static_cast<std::size_t>(done + i) * row_bytes;
       done += static_cast<int>(jpeg_read_scanlines(&info_, rows, static_cast<JDIMENSION>(wanted)));
     }
   }
 
-  void read_rows_of_inks(Picture& picture) {
+  void read_rows_of_inks(DecodedImage& image) {
     // Adobe stores inverted inks: 255 means no ink. libjpeg's own pool owns the row, so that a jump leaks nothing.
     JSAMPARRAY row = info_.mem->alloc_sarray(reinterpret_cast<j_common_ptr>(&info_), JPOOL_IMAGE, info_.output_width * 4, 1);
     const int upside_down = info_.saw_Adobe_marker ? 0 : 255;
-    std::uint8_t* out = picture.rgb.data();
-    for (int done = 0; done < picture.size.height; ++done) {
+    std::uint8_t* out = image.rgb.data();
+    for (int done = 0; done < image.size.height; ++done) {
       jpeg_read_scanlines(&info_, row, 1);
       for (unsigned x = 0; x < info_.output_width; ++x, out += 3) {
         const std::uint8_t* ink = row[0] + 4 * x;
@@ -168,10 +168,10 @@ class JpegReader {
 
 }  // namespace
 
-PictureSize jpeg_size(const std::string& file, std::span<const std::uint8_t> bytes) { return JpegReader(file, bytes).size(); }
+ImageSize jpeg_size(const std::string& file, std::span<const std::uint8_t> bytes) { return JpegReader(file, bytes).size(); }
 
-void decode_jpeg(const std::string& file, std::span<const std::uint8_t> bytes, int shrink, const Box& needed, Picture& picture) {
-  JpegReader(file, bytes).decode(shrink, needed, picture);
+void decode_jpeg(const std::string& file, std::span<const std::uint8_t> bytes, int shrink, const Box& needed, DecodedImage& image) {
+  JpegReader(file, bytes).decode(shrink, needed, image);
 }
 
 }  // namespace paceline::data
@@ -180,10 +180,10 @@ void decode_jpeg(const std::string& file, std::span<const std::uint8_t> bytes, i
 
 namespace paceline::data {
 
-PictureSize jpeg_size(const std::string& file, std::span<const std::uint8_t>) {
+ImageSize jpeg_size(const std::string& file, std::span<const std::uint8_t>) {
   throw DataError(file, "this build of Paceline cannot read JPEG; build it with libjpeg, or convert the images to PNG");
 }
-void decode_jpeg(const std::string& file, std::span<const std::uint8_t> bytes, int, const Box&, Picture&) { jpeg_size(file, bytes); }
+void decode_jpeg(const std::string& file, std::span<const std::uint8_t> bytes, int, const Box&, DecodedImage&) { jpeg_size(file, bytes); }
 
 }  // namespace paceline::data
 

@@ -27,14 +27,14 @@ std::unique_ptr<Dataset> make_mnist(const DataConfig& config, Split split, std::
   const std::string part = split == Split::train ? "train" : "t10k";
   const auto image_file = find_file(root, part + "-images-idx3-ubyte"), label_file = find_file(root, part + "-labels-idx1-ubyte");
 
-  Idx pictures = read_idx(image_file, 3);
-  if (pictures.shape[1] != kSide || pictures.shape[2] != kSide)
-    throw DataError(image_file.string(), 8, fmt::format("images of {}×{}, expected 28×28", pictures.shape[1], pictures.shape[2]));
+  Idx digits = read_idx(image_file, 3);
+  if (digits.shape[1] != kSide || digits.shape[2] != kSide)
+    throw DataError(image_file.string(), 8, fmt::format("images of {}×{}, expected 28×28", digits.shape[1], digits.shape[2]));
   const Idx labels = read_idx(label_file, 1);
-  if (labels.shape[0] != pictures.shape[0])
+  if (labels.shape[0] != digits.shape[0])
     throw DataError(label_file.string(), 4,
                     fmt::format("{} labels, but {} has {} images; the files do not belong together", labels.shape[0], image_file.string(),
-                                pictures.shape[0]));
+                                digits.shape[0]));
   for (std::size_t i = 0; i < labels.bytes.size(); ++i)
     if (labels.bytes[i] >= kClasses)
       throw DataError(label_file.string(), labels.header_bytes() + static_cast<std::int64_t>(i),
@@ -42,7 +42,7 @@ std::unique_ptr<Dataset> make_mnist(const DataConfig& config, Split split, std::
 
   DataConfig upright = config;
   upright.flip = false;  // a mirrored digit is no longer that digit
-  Images images{.bytes = std::move(pictures.bytes), .labels = {labels.bytes.begin(), labels.bytes.end()}};
+  Images images{.bytes = std::move(digits.bytes), .labels = {labels.bytes.begin(), labels.bytes.end()}};
   Info info = image_info(config, {1, kSide, kSide}, kClasses, {0.1307f}, {0.3081f});
   return std::make_unique<ImageSet>(std::move(info), std::move(images), upright, split);
 }

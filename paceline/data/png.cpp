@@ -1,5 +1,5 @@
 // PNG through libpng's simplified interface, which converts every kind of PNG to RGB; transparent pixels become black.
-#include "paceline/data/picture.h"
+#include "paceline/data/image_decoder.h"
 
 #include "paceline/base/error.h"
 
@@ -30,14 +30,14 @@ class PngReader {
   PngReader(const PngReader&) = delete;
   PngReader& operator=(const PngReader&) = delete;
 
-  PictureSize size() const { return {static_cast<int>(image_.width), static_cast<int>(image_.height)}; }
+  ImageSize size() const { return {static_cast<int>(image_.width), static_cast<int>(image_.height)}; }
 
-  void decode(Picture& picture) {
+  void decode(DecodedImage& image) {
     expect_room(file_, bytes_, size(), kDeflate * 8 / bits_of_pixel());
-    picture.resize(size());
+    image.resize(size());
     image_.format = PNG_FORMAT_RGB;
     const png_color black{0, 0, 0};
-    check(png_image_finish_read(&image_, &black, picture.rgb.data(), 0, nullptr));
+    check(png_image_finish_read(&image_, &black, image.rgb.data(), 0, nullptr));
   }
 
  private:
@@ -60,9 +60,9 @@ class PngReader {
 
 }  // namespace
 
-PictureSize png_size(const std::string& file, std::span<const std::uint8_t> bytes) { return PngReader(file, bytes).size(); }
+ImageSize png_size(const std::string& file, std::span<const std::uint8_t> bytes) { return PngReader(file, bytes).size(); }
 
-void decode_png(const std::string& file, std::span<const std::uint8_t> bytes, Picture& picture) { PngReader(file, bytes).decode(picture); }
+void decode_png(const std::string& file, std::span<const std::uint8_t> bytes, DecodedImage& image) { PngReader(file, bytes).decode(image); }
 
 }  // namespace paceline::data
 
@@ -70,10 +70,10 @@ void decode_png(const std::string& file, std::span<const std::uint8_t> bytes, Pi
 
 namespace paceline::data {
 
-PictureSize png_size(const std::string& file, std::span<const std::uint8_t>) {
+ImageSize png_size(const std::string& file, std::span<const std::uint8_t>) {
   throw DataError(file, "this build of Paceline cannot read PNG; build it with libpng, or convert the images to JPEG");
 }
-void decode_png(const std::string& file, std::span<const std::uint8_t> bytes, Picture&) { png_size(file, bytes); }
+void decode_png(const std::string& file, std::span<const std::uint8_t> bytes, DecodedImage&) { png_size(file, bytes); }
 
 }  // namespace paceline::data
 

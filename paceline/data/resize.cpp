@@ -54,7 +54,7 @@ void Taps::aim(float begin, float length, int size, int whole, int offset, int h
     // At the border, the taps move inwards, and the remaining weights are scaled up.
     const int from = std::clamp(static_cast<int>(std::floor(middle - reach + 0.5f)), 0, whole - count);
     first[i] = from - offset;
-    ensure(first[i] >= 0 && first[i] + count <= held, "the picture holds what its box needs");
+    ensure(first[i] >= 0 && first[i] + count <= held, "the image holds what its box needs");
     float* weight = weights.data() + static_cast<std::ptrdiff_t>(i) * count;
     float sum = 0;
     for (int t = 0; t < count; ++t)
@@ -82,19 +82,19 @@ Box Resizer::needed(const Box& box, int size) {
   return {box.x - across, box.y - down, box.width + 2 * across, box.height + 2 * down};
 }
 
-void Resizer::resize(const Picture& picture, const Box& box, int size, bool flip, const Normalisation& normalisation, float* out) {
-  across_.aim(box.x, box.width, size, picture.whole.width, picture.left, picture.size.width);
-  down_.aim(box.y, box.height, size, picture.whole.height, picture.top, picture.size.height);
+void Resizer::resize(const DecodedImage& image, const Box& box, int size, bool flip, const Normalisation& normalisation, float* out) {
+  across_.aim(box.x, box.width, size, image.whole.width, image.left, image.size.width);
+  down_.aim(box.y, box.height, size, image.whole.height, image.top, image.size.height);
   if (flip) across_.mirror();
   across_.extend(whole_registers(size));
   stride_ = whole_registers(size);
-  pixels_.resize(static_cast<std::size_t>(picture.size.width) * 3 + 1);  // the last pixel is read as four
+  pixels_.resize(static_cast<std::size_t>(image.size.width) * 3 + 1);  // the last pixel is read as four
   rows_.resize(static_cast<std::size_t>(down_.count * 3 * stride_));
   const std::ptrdiff_t plane = std::ptrdiff_t{size} * size;
   int swept = 0;  // earlier rows have been swept, or are not needed
   for (int y = 0; y < size; ++y) {
     const int first = down_.first[y], last = first + down_.count;
-    for (swept = std::max(swept, first); swept < last; ++swept) sweep(picture, swept);
+    for (swept = std::max(swept, first); swept < last; ++swept) sweep(image, swept);
     for (int c = 0; c < 3; ++c) blend(y, c, normalisation, {out + c * plane + std::ptrdiff_t{size} * y, static_cast<std::size_t>(size)});
   }
 }
@@ -114,8 +114,8 @@ void Resizer::blend(int y, int channel, const Normalisation& normalisation, std:
   }
 }
 
-void Resizer::sweep(const Picture& picture, int y) {
-  const std::uint8_t* source = picture.rgb.data() + static_cast<std::ptrdiff_t>(y) * picture.size.width * 3;
+void Resizer::sweep(const DecodedImage& image, int y) {
+  const std::uint8_t* source = image.rgb.data() + static_cast<std::ptrdiff_t>(y) * image.size.width * 3;
   const auto [left, right] = std::minmax(across_.first.front(), across_.first.back());
   float* __restrict pixels = pixels_.data();
   for (int i = 3 * left; i < 3 * (right + across_.count); ++i) pixels[i] = static_cast<float>(source[i]);

@@ -1,6 +1,6 @@
-// Resizing: a box of a picture to a square of normalised floats.
+// Resizing: a box of an image to a square of normalised floats.
 //
-// Bilinear, with a triangular filter that widens when the picture is reduced, so that every source pixel counts and fine patterns do not
+// Bilinear, with a triangular filter that widens when the image is reduced, so that every source pixel counts and fine patterns do not
 // alias. First horizontally, each source row once, into planes; then vertically: an output row is a weighted sum of a few of those rows.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "paceline/data/augment.h"
-#include "paceline/data/picture.h"
+#include "paceline/data/image_decoder.h"
 
 namespace paceline::data {
 
@@ -28,8 +28,8 @@ struct Taps {
 
 class Resizer {
  public:
-  /// Writes 3 × size × size floats to `out`. The box is in pixels of picture.whole; the picture must hold the part that it needs.
-  void resize(const Picture& picture, const Box& box, int size, bool flip, const Normalisation& normalisation, float* out);
+  /// Writes 3 × size × size floats to `out`. The box is in pixels of image.whole; the image must hold the part that it needs.
+  void resize(const DecodedImage& image, const Box& box, int size, bool flip, const Normalisation& normalisation, float* out);
 
   /// What resize() reads: the box, and the extent of the filter at its border.
   static Box needed(const Box& box, int size);
@@ -37,7 +37,7 @@ class Resizer {
  private:
   float* row(int y) { return rows_.data() + static_cast<std::ptrdiff_t>(y % down_.count) * 3 * stride_; }
   /// Resizes a source row horizontally, into row(y).
-  void sweep(const Picture& picture, int y);
+  void sweep(const DecodedImage& image, int y);
   /// Computes a normalised output line from the swept rows.
   void blend(int y, int channel, const Normalisation& normalisation, std::span<float> out);
   template <int kCount>

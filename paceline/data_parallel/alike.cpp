@@ -11,7 +11,7 @@
 
 #include "paceline/base/checksum.h"
 #include "paceline/base/error.h"
-#include "paceline/data_parallel/buffer.h"
+#include "paceline/data_parallel/exchange_memory.h"
 #include "paceline/nn/graph_module.h"
 
 namespace paceline::data_parallel {

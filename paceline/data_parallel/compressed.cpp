@@ -9,8 +9,8 @@
 
 #include "paceline/base/error.h"
 #include "paceline/compress/device_code.h"
-#include "paceline/data_parallel/buffer.h"
 #include "paceline/data_parallel/compressed_base.h"
+#include "paceline/data_parallel/exchange_memory.h"
 #include "paceline/data_parallel/per_worker.h"
 #include "paceline/data_parallel/residual_carryover.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "paceline/data_parallel/buffer.h"
+#include "paceline/data_parallel/exchange_memory.h"
 #include "paceline/data_parallel/per_worker.h"
 #include "paceline/data_parallel/residual_carryover.h"
 #include "paceline/tensor/recorded.h"

@@ -6,8 +6,8 @@
 
 #include "paceline/base/error.h"
 #include "paceline/compress/feedback.h"
-#include "paceline/data_parallel/buffer.h"
 #include "paceline/data_parallel/compressed.h"
+#include "paceline/data_parallel/exchange_memory.h"
 #include "paceline/data_parallel/residual_carryover.h"
 #include "paceline/data_parallel/rounded.h"
 

@@ -1,6 +1,6 @@
 #include "paceline/data_parallel/meeting.h"
 
-#include "paceline/data_parallel/buffer.h"
+#include "paceline/data_parallel/exchange_memory.h"
 
 namespace paceline::data_parallel {
 

@@ -6,7 +6,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/data_parallel/alike.h"
-#include "paceline/data_parallel/buffer.h"
+#include "paceline/data_parallel/exchange_memory.h"
 #include "paceline/data_parallel/meeting.h"
 
 namespace paceline {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "paceline/data_parallel/buffer.h"
+#include "paceline/data_parallel/exchange_memory.h"
 
 namespace paceline::data_parallel {
 namespace {

@@ -11,25 +11,25 @@ namespace paceline::launch {
 namespace {
 
 /// An address at which all ranks can reach this rank's host.
-std::string reachable_at(const Plan& plan, const Place& place) {
-  if (plan.one_host()) return "127.0.0.1";
+std::string reachable_at(const Placement& placement, const Place& place) {
+  if (placement.one_host()) return "127.0.0.1";
   if (!place.here) return place.host.substr(place.host.find('@') + 1);  // npos + 1 is 0
-  const auto other = std::ranges::find_if(plan.places, [](const Place& one) { return !one.here; });
-  if (other != plan.places.end()) return address_towards(other->host);
-  ensure(plan.places.size() == static_cast<std::size_t>(plan.size), "a job of several launchers has an address");
+  const auto other = std::ranges::find_if(placement.places, [](const Place& one) { return !one.here; });
+  if (other != placement.places.end()) return address_towards(other->host);
+  ensure(placement.places.size() == static_cast<std::size_t>(placement.size), "a job of several launchers has an address");
   return "127.0.0.1";
 }
 
 }  // namespace
 
 JobAddresses::JobAddresses(Job& job) {
-  const Place& first = job.plan.places.front();
-  if (job.address.empty()) job.address = reachable_at(job.plan, first);
+  const Place& first = job.placement.places.front();
+  if (job.address.empty()) job.address = reachable_at(job.placement, first);
   if (job.port == 0) job.port = new_port(first);
   ports_.insert(job.port);
   for (int server = 0; server < job.servers; ++server) {
-    const Place& place = job.plan.places[static_cast<std::size_t>(server)];
-    job.server_addresses.push_back(fmt::format("{}:{}", place.node == first.node ? job.address : reachable_at(job.plan, place),
+    const Place& place = job.placement.places[static_cast<std::size_t>(server)];
+    job.server_addresses.push_back(fmt::format("{}:{}", place.node == first.node ? job.address : reachable_at(job.placement, place),
                                                server == 0 ? job.port : new_port(place)));
   }
 }

@@ -11,8 +11,8 @@
 
 #include "paceline/base/affinity.h"
 #include "paceline/base/host.h"
-#include "paceline/base/program.h"
-#include "paceline/launch/remote.h"
+#include "paceline/base/run_program.h"
+#include "paceline/launch/ssh_rank.h"
 #include "paceline/launch/this_host.h"
 #include "paceline/launch/variables.h"
 
@@ -67,7 +67,7 @@ int Rank::code() const { return lost_by_ssh(*this) || !given_up.empty() ? 1 : ex
 
 Attempt::Attempt(const Job& job, const Signals& signals, Output& output, OutputQueue& queue, int restarts)
     : job_(job), signals_(signals), output_(output), queue_(queue) {
-  for (const Place& place : job.plan.places) {
+  for (const Place& place : job.placement.places) {
     ranks_.push_back({.place = place, .role = Role::of(place.rank, job.servers), .restarts = restarts, .process = {}, .exit = {}});
     start(ranks_.back());
   }

@@ -1,4 +1,4 @@
-// What to run: a program as the ranks of a plan, either all alike or as parameter servers and workers.
+// What to run: a program as the ranks of a placement, either all alike or as parameter servers and workers.
 #pragma once
 
 #include <string>
@@ -6,12 +6,12 @@
 
 #include "paceline/base/clock.h"
 #include "paceline/launch/output.h"
-#include "paceline/launch/plan.h"
+#include "paceline/launch/places.h"
 
 namespace paceline::launch {
 
 struct Job {
-  Plan plan;
+  Placement placement;
   int servers = 0;                            // the first `servers` ranks are parameter servers, the others workers; 0: all are alike
   std::vector<std::string> program;           // and its arguments
   std::string address;                        // MASTER_ADDR, or server 0's; empty: found automatically, unless there are several launchers

@@ -9,7 +9,7 @@
 #include "paceline/base/entropy.h"
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
-#include "paceline/base/program.h"
+#include "paceline/base/run_program.h"
 #include "paceline/launch/addresses.h"
 #include "paceline/launch/ranks_attempt.h"
 #include "paceline/launch/servers_attempt.h"
@@ -30,8 +30,9 @@ bool was_healthy(const Ending& ending, Nanoseconds healthy_after) {
 }  // namespace
 
 Ending launch(const Job& given) {
-  ensure(!given.plan.places.empty() && !given.program.empty(), "a job has ranks and a program");
-  ensure(given.servers == 0 || (given.servers < given.plan.size && given.plan.places.size() == static_cast<std::size_t>(given.plan.size)),
+  ensure(!given.placement.places.empty() && !given.program.empty(), "a job has ranks and a program");
+  ensure(given.servers == 0 ||
+             (given.servers < given.placement.size && given.placement.places.size() == static_cast<std::size_t>(given.placement.size)),
          "a job with servers has workers too, and one launcher");
   Job job = given;
   job.output.servers = job.servers;

@@ -1,4 +1,5 @@
-// The launcher: starts the ranks of a plan, forwards their output and signals, and ends when they have, with one line if it went wrong.
+// The launcher: starts the ranks of a placement, forwards their output and signals, and ends when they have, with one line if it went
+// wrong.
 //
 //   running ── a rank failed ──▶ grace: the others report themselves ── 5 s ──▶ SIGTERM ── 5 s ──▶ SIGKILL ──▶ over, or all restarted
 //

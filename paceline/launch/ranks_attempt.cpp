@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "paceline/base/process_state.h"
-#include "paceline/base/program.h"
+#include "paceline/base/run_program.h"
 
 namespace paceline::launch {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "paceline/base/log.h"
-#include "paceline/base/program.h"
+#include "paceline/base/run_program.h"
 
 namespace paceline::launch {
 namespace {

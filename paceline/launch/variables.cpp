@@ -42,7 +42,7 @@ bool contains(const auto& names, std::string_view name) { return std::ranges::fi
 
 std::vector<std::string> place_in_group(const Job& job, const Place& place) {
   return {fmt::format("RANK={}", place.rank),
-          fmt::format("WORLD_SIZE={}", job.plan.size),
+          fmt::format("WORLD_SIZE={}", job.placement.size),
           fmt::format("LOCAL_RANK={}", place.local_rank),
           fmt::format("LOCAL_WORLD_SIZE={}", place.local_size),
           fmt::format("GROUP_RANK={}", place.node),
@@ -56,7 +56,7 @@ std::vector<std::string> place_among_servers(const Job& job, const Place& place)
   return {fmt::format("PACELINE_ROLE={}", role.word()),
           fmt::format("{}={}", role.kind == Role::Kind::server ? "PACELINE_SERVER" : "PACELINE_WORKER", role.index),
           fmt::format("PACELINE_SERVERS={}", fmt::join(job.server_addresses, ",")),
-          fmt::format("PACELINE_WORKERS={}", job.plan.size - job.servers)};
+          fmt::format("PACELINE_WORKERS={}", job.placement.size - job.servers)};
 }
 
 }  // namespace

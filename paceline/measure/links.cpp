@@ -34,9 +34,9 @@ struct Values {
 
 enum class Calls { without_pause, as_in_steps };
 
-double collective_seconds(const Timing& timing, comm::Communicator& group, schedule::Collective kind, const std::string& algorithm,
+double collective_seconds(const CallTimer& timer, comm::Communicator& group, schedule::Collective kind, const std::string& algorithm,
                           std::int64_t bytes, Calls calls = Calls::without_pause) {
-  const Values values(group, timing.device, bytes);
+  const Values values(group, timer.device, bytes);
   const comm::Options options{.op = comm::ReduceOp::sum, .root = 0, .algorithm = algorithm == "auto" ? "" : algorithm};
   const comm::Operation operation = [&] {
     switch (kind) {
@@ -49,20 +49,20 @@ double collective_seconds(const Timing& timing, comm::Communicator& group, sched
   // As in a run every rank has just written what is exchanged: its peers find nothing of it in their caches.
   const auto write = [&] { at::Tensor(values.tensor).fill_(1); };
   const auto exchange = [&] { group.run(operation); };
-  return calls == Calls::as_in_steps ? timing.after_computing(write, exchange) : timing.behind(write, exchange);
+  return calls == Calls::as_in_steps ? timer.after_computing(write, exchange) : timer.behind(write, exchange);
 }
 
 /// How many times the bytes of one message pass between the first two ranks where another comes the other way at the same time. Others
 /// wait.
-double duplex_factor(const Timing& timing, comm::Communicator& group) {
-  const Values out(group, timing.device, kLargeMessage), in(group, timing.device, kLargeMessage);
+double duplex_factor(const CallTimer& timer, comm::Communicator& group) {
+  const Values out(group, timer.device, kLargeMessage), in(group, timer.device, kLargeMessage);
   const int rank = group.rank();
-  const double one = timing.of([&] {
+  const double one = timer.of([&] {
     if (rank == 0) group.run(comm::send(out.tensor, 1, kTag));
     if (rank == 1) group.run(comm::receive(in.tensor, 0, kTag));
     group.run(comm::barrier());
   });
-  const double both = timing.of([&] {
+  const double both = timer.of([&] {
     if (rank < 2) {
       const comm::Work coming = group.start(comm::receive(in.tensor, 1 - rank, kTag));
       group.run(comm::send(out.tensor, 1 - rank, kTag));
@@ -70,7 +70,7 @@ double duplex_factor(const Timing& timing, comm::Communicator& group) {
     }
     group.run(comm::barrier());
   });
-  const double meeting = timing.of([&] { group.run(comm::barrier()); });
+  const double meeting = timer.of([&] { group.run(comm::barrier()); });
   const auto message = [&](double with_meeting) { return std::max(with_meeting - meeting, with_meeting / 100); };
   return 2 * message(one) / message(both);
 }
@@ -109,32 +109,32 @@ MessageCosts fit_ring(int ranks, const std::map<std::int64_t, double>& seconds) 
   return {.latency_s = latency, .bytes_per_s = 1 / per_byte};
 }
 
-perf::Link measure_link(const Timing& timing, comm::Communicator& group, const std::string& name) {
+perf::Link measure_link(const CallTimer& timer, comm::Communicator& group, const std::string& name) {
   std::map<std::int64_t, double> seconds;
   for (const std::int64_t bytes : kRingSizes) {
-    timing.rank.tell(fmt::format("link {}: {} KiB", name, bytes >> 10));
-    seconds[bytes] = collective_seconds(timing, group, schedule::Collective::all_gather, "ring", bytes);
+    timer.rank.tell(fmt::format("link {}: {} KiB", name, bytes >> 10));
+    seconds[bytes] = collective_seconds(timer, group, schedule::Collective::all_gather, "ring", bytes);
   }
   const MessageCosts costs = fit_ring(group.size(), seconds);
   perf::Link link{.name = name, .latency = measured_value(costs.latency_s), .bandwidth = measured_value(costs.bytes_per_s)};
   if (group.size() > 2) {  // one round of all messages, against as many rounds of one
-    const double at_once = collective_seconds(timing, group, schedule::Collective::all_gather, "direct", 1 << 10);
+    const double at_once = collective_seconds(timer, group, schedule::Collective::all_gather, "direct", 1 << 10);
     const double gap = std::min((at_once - costs.latency_s) / (group.size() - 2), costs.latency_s);
     if (gap > 0) link.gap = measured_value(gap);
   }
-  timing.rank.tell(fmt::format("link {}: both directions", name));
-  link.duplex = measured_value(std::round(std::clamp(duplex_factor(timing, group), 1.0, 2.0) * 1000) / 1000);
+  timer.rank.tell(fmt::format("link {}: both directions", name));
+  link.duplex = measured_value(std::round(std::clamp(duplex_factor(timer, group), 1.0, 2.0) * 1000) / 1000);
   return link;
 }
 
-std::vector<perf::CollectiveTimes> measure_collectives(const Timing& timing, std::int64_t largest) {
+std::vector<perf::CollectiveTimes> measure_collectives(const CallTimer& timer, std::int64_t largest) {
   std::vector<perf::CollectiveTimes> all;
-  comm::Communicator& comm = timing.rank.comm;
+  comm::Communicator& comm = timer.rank.comm;
   const Calls calls = comm.topology().hosts > 1 ? Calls::as_in_steps : Calls::without_pause;
   for (const schedule::Collective kind : {schedule::Collective::allreduce, schedule::Collective::reduce_scatter,
                                           schedule::Collective::all_gather, schedule::Collective::broadcast})
     for (const std::string& algorithm : algorithms_for(kind)) {
-      timing.rank.tell(fmt::format("{} by {}", schedule::name_of(kind), algorithm));
+      timer.rank.tell(fmt::format("{} by {}", schedule::name_of(kind), algorithm));
       perf::CollectiveTimes& times = all.emplace_back(perf::CollectiveTimes{.collective = std::string(schedule::name_of(kind)),
                                                                             .algorithm = algorithm,
                                                                             .ranks = comm.size(),
@@ -142,25 +142,25 @@ std::vector<perf::CollectiveTimes> measure_collectives(const Timing& timing, std
                                                                             .points = {},
                                                                             .source = perf::Source::measured});
       for (std::int64_t bytes = 1 << 10; bytes <= largest; bytes *= 8)
-        times.points.push_back({static_cast<double>(bytes), collective_seconds(timing, comm, kind, algorithm, bytes, calls)});
+        times.points.push_back({static_cast<double>(bytes), collective_seconds(timer, comm, kind, algorithm, bytes, calls)});
     }
   return all;
 }
 
-double measure_slowdown(const Timing& timing) {
+double measure_slowdown(const CallTimer& timer) {
   constexpr std::int64_t kSide = 192, kBytes = 4 << 20;
-  timing.rank.tell("products during an allreduce");
-  const auto options = at::TensorOptions().device(timing.device);
+  timer.rank.tell("products during an allreduce");
+  const auto options = at::TensorOptions().device(timer.device);
   const at::Tensor a = at::randn({kSide, kSide}, options), b = at::randn({kSide, kSide}, options);
   at::Tensor c = at::empty({kSide, kSide}, options);
-  const double alone = timing.of([&] { at::mm_out(c, a, b); });
-  comm::Communicator& comm = timing.rank.comm;
-  const Values values(comm, timing.device, kBytes);
+  const double alone = timer.of([&] { at::mm_out(c, a, b); });
+  comm::Communicator& comm = timer.rank.comm;
+  const Values values(comm, timer.device, kBytes);
   const comm::Operation operation = comm::allreduce(values.tensor);
-  const double exchange = timing.of([&] { comm.run(operation); });
+  const double exchange = timer.of([&] { comm.run(operation); });
   // All ranks make as many exchanges, and multiply until their own are done.
-  const std::int64_t exchanges = timing.rank.agreed(static_cast<std::int64_t>(std::clamp(4 * timing.seconds / exchange, 3.0, 1000.0)));
-  timing.rank.meet();
+  const std::int64_t exchanges = timer.rank.agreed(static_cast<std::int64_t>(std::clamp(4 * timer.seconds / exchange, 3.0, 1000.0)));
+  timer.rank.meet();
   std::atomic<bool> over = false;
   std::exception_ptr problem;
   std::thread lane([&] {
@@ -172,12 +172,12 @@ double measure_slowdown(const Timing& timing) {
     over = true;
   });
   std::int64_t products = 0;
-  const Nanoseconds began = timing.clock.now();
-  while (!over || products == 0) at::mm_out(c, a, b), tensor::synchronize(timing.device), ++products;
-  const double beside = seconds(timing.clock.now() - began) / static_cast<double>(products);
+  const Nanoseconds began = timer.clock.now();
+  while (!over || products == 0) at::mm_out(c, a, b), tensor::synchronize(timer.device), ++products;
+  const double beside = seconds(timer.clock.now() - began) / static_cast<double>(products);
   lane.join();
   if (problem) std::rethrow_exception(problem);
-  return std::clamp(timing.rank.mean(beside) / alone, 1.0, 100.0);
+  return std::clamp(timer.rank.mean(beside) / alone, 1.0, 100.0);
 }
 
 }  // namespace paceline::measure

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "paceline/graph/graph.h"
-#include "paceline/measure/ranks.h"
+#include "paceline/measure/measuring_ranks.h"
 #include "paceline/nn/loss.h"
 #include "paceline/nn/model.h"
 #include "paceline/optim/optimizer.h"

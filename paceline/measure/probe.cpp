@@ -5,7 +5,7 @@
 #include <charconv>
 #include <string>
 
-#include "paceline/measure/device.h"
+#include "paceline/measure/device_speed.h"
 #include "paceline/measure/links.h"
 
 namespace paceline::measure {
@@ -38,18 +38,18 @@ void take_from_first(const Rank& rank, perf::Link& link) {
 }  // namespace
 
 perf::Cluster probe(const Rank& rank, const ProbeOptions& options, const Clock& clock) {
-  const Timing timing{.rank = rank, .device = options.device, .clock = clock, .seconds = options.seconds};
+  const CallTimer timer{.rank = rank, .device = options.device, .clock = clock, .seconds = options.seconds};
   const comm::Topology topology = rank.comm.topology();
   perf::Cluster cluster{
       .name = options.name, .hosts = topology.hosts, .devices = topology.per_host, .sides = {}, .device = {}, .inside = {}, .between = {}};
-  cluster.device = measure_device(timing, options.precisions, options.largest_product);
+  cluster.device = measure_device(timer, options.precisions, options.largest_product);
   const std::string inside_name = options.device.is_cuda() ? "gpus" : "memory";
   cluster.inside = standard_link(inside_name), cluster.between = standard_link("network");
   if (topology.per_host > 1) {
     const auto host = rank.comm.split(rank.comm.rank() / topology.per_host, rank.comm.rank());
     // The last host may have fewer ranks than the others; one alone has nobody to send to, and the others do not wait for it.
     const Rank member{.comm = *host, .threads = rank.threads, .say = rank.say};
-    const Timing among{.rank = member, .device = options.device, .clock = clock, .seconds = options.seconds};
+    const CallTimer among{.rank = member, .device = options.device, .clock = clock, .seconds = options.seconds};
     if (host->size() > 1) cluster.inside = measure_link(among, *host, inside_name);
     take_from_first(rank, cluster.inside);
   }
@@ -57,13 +57,13 @@ perf::Cluster probe(const Rank& rank, const ProbeOptions& options, const Clock& 
     const bool first = rank.comm.rank() % topology.per_host == 0;
     const auto across = rank.comm.split(first ? 0 : 1, rank.comm.rank());
     const Rank member{.comm = *across, .threads = rank.threads, .say = rank.say};
-    const Timing among{.rank = member, .device = options.device, .clock = clock, .seconds = options.seconds};
+    const CallTimer among{.rank = member, .device = options.device, .clock = clock, .seconds = options.seconds};
     if (first) cluster.between = measure_link(among, *across, "network");
     take_from_first(rank, cluster.between);
   }
   if (rank.comm.size() > 1) {
     cluster.collectives = probe_collectives(rank, options, clock);
-    cluster.device.slowdown = {measure_slowdown(timing), perf::Source::measured};
+    cluster.device.slowdown = {measure_slowdown(timer), perf::Source::measured};
   }
   if (topology.per_host == 1) cluster.inside = cluster.between;
   if (topology.hosts == 1 && topology.per_host > 1) cluster.between = cluster.inside;
@@ -77,8 +77,8 @@ perf::Cluster probe(const Rank& rank, const ProbeOptions& options, const Clock& 
 }
 
 std::vector<perf::CollectiveTimes> probe_collectives(const Rank& rank, const ProbeOptions& options, const Clock& clock) {
-  const Timing timing{.rank = rank, .device = options.device, .clock = clock, .seconds = options.seconds};
-  std::vector<perf::CollectiveTimes> all = measure_collectives(timing, options.largest_message);
+  const CallTimer timer{.rank = rank, .device = options.device, .clock = clock, .seconds = options.seconds};
+  std::vector<perf::CollectiveTimes> all = measure_collectives(timer, options.largest_message);
   for (perf::CollectiveTimes& times : all)
     for (perf::CollectiveTimes::Point& point : times.points) round_off(point.seconds);
   return all;

@@ -1,7 +1,7 @@
 // This machine, or the ranks of a job, as a cluster of the performance model.
 #pragma once
 
-#include "paceline/measure/timing.h"
+#include "paceline/measure/call_timer.h"
 #include "paceline/perf/cluster.h"
 
 namespace paceline::measure {

@@ -13,7 +13,7 @@ namespace {
 class Deliveries {
  public:
   Deliveries(const Pass& pass, const GradientReady& ready, bool in_groups, bool tied) : pass_(pass), ready_(ready), in_groups_(in_groups) {
-    if (in_groups_) pass_.later = &pieces_;
+    if (in_groups_) pass_.later = &copies_;
     pass_.table_begun = tied;
   }
 
@@ -24,15 +24,15 @@ class Deliveries {
   void layer_done(std::size_t first_entry, std::size_t last_entry) {
     if (first_entry == last_entry) return;
     waiting_.emplace_back(first_entry, last_entry);
-    for (; counted_ < pieces_.size(); ++counted_) elements_ += pieces_[counted_].place.numel();
+    for (; counted_ < copies_.size(); ++counted_) elements_ += copies_[counted_].place.numel();
     if (!in_groups_ || (ready_ && elements_ >= kGroup)) flush();
   }
 
   void flush() {
-    if (!pieces_.empty()) tensor::deliver_pieces(pieces_, pass_.accumulate);
+    if (!copies_.empty()) tensor::copy_together(copies_, pass_.accumulate);
     if (ready_)
       for (const auto& [first, last] : waiting_) ready_(first, last);
-    pieces_.clear(), waiting_.clear();
+    copies_.clear(), waiting_.clear();
     counted_ = 0, elements_ = 0;
   }
 
@@ -42,7 +42,7 @@ class Deliveries {
   Pass pass_;
   const GradientReady& ready_;
   bool in_groups_;
-  std::vector<tensor::Piece> pieces_;
+  std::vector<tensor::BatchedCopy> copies_;
   std::vector<std::pair<std::size_t, std::size_t>> waiting_;
   std::size_t counted_ = 0;
   std::int64_t elements_ = 0;

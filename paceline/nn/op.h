@@ -17,7 +17,7 @@
 #include "paceline/base/random.h"
 #include "paceline/graph/graph.h"
 #include "paceline/nn/masks.h"
-#include "paceline/tensor/pieces.h"
+#include "paceline/tensor/batched_copy.h"
 
 namespace paceline::nn {
 
@@ -47,13 +47,13 @@ struct Share {
 /// The settings of a pass.
 struct Pass {
   bool training = true;
-  bool accumulate = false;                      // add to the gradients instead of overwriting them
-  bool again = false;                           // recomputation: running statistics stay unchanged
-  Masks* masks = nullptr;                       // of dropout; null: LibTorch's generator of the device draws them
-  std::uint64_t chance = 0;                     // of this micro-batch: the seed of every layer's masks follows from it
-  std::vector<tensor::Piece>* later = nullptr;  // collects gradients that are copied to the arena together; null: each at once
-  bool table_begun = false;                     // the gradient of an embedding's table already has the part of the tied layer
-  std::vector<PutOff>* put_off = nullptr;       // collects the computations of weights' gradients for later; null: they are made at once
+  bool accumulate = false;                            // add to the gradients instead of overwriting them
+  bool again = false;                                 // recomputation: running statistics stay unchanged
+  Masks* masks = nullptr;                             // of dropout; null: LibTorch's generator of the device draws them
+  std::uint64_t chance = 0;                           // of this micro-batch: the seed of every layer's masks follows from it
+  std::vector<tensor::BatchedCopy>* later = nullptr;  // collects gradients that are copied to the arena together; null: each at once
+  bool table_begun = false;                           // the gradient of an embedding's table already has the part of the tied layer
+  std::vector<PutOff>* put_off = nullptr;  // collects the computations of weights' gradients for later; null: they are made at once
   const UnitHooks* hooks = nullptr;
   std::vector<Share> shares = {};                     // by worker, for layers in which they exchange samples; empty: not known
   double weight = 0;                                  // weight of one target's loss in the gradients, for losses that layers add

@@ -8,7 +8,7 @@
 #include "paceline/base/log.h"
 #include "paceline/base/text.h"
 #include "paceline/observe/step_count.h"
-#include "paceline/train/remote.h"
+#include "paceline/train/remote_processes.h"
 #include "paceline/train/workers.h"
 
 namespace paceline::program {

@@ -11,7 +11,7 @@
 #include "paceline/base/key_file.h"
 #include "paceline/base/log.h"
 #include "paceline/base/process_state.h"
-#include "paceline/base/program.h"
+#include "paceline/base/run_program.h"
 #include "paceline/comm/engine.h"
 #include "paceline/observe/curve.h"
 #include "paceline/observe/metrics.h"
@@ -23,7 +23,7 @@
 #include "paceline/program/train_command.h"
 #include "paceline/program/train_plan.h"
 #include "paceline/train/from_recipe.h"
-#include "paceline/train/remote.h"
+#include "paceline/train/remote_processes.h"
 #include "paceline/train/workers.h"
 
 namespace paceline::program {

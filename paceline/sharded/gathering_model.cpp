@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "paceline/base/error.h"
-#include "paceline/sharded/parts.h"
+#include "paceline/sharded/ownership.h"
 
 namespace paceline::sharded {
 namespace {

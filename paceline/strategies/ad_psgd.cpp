@@ -14,7 +14,7 @@
 
 #include "paceline/base/log.h"
 #include "paceline/base/random.h"
-#include "paceline/data_parallel/buffer.h"
+#include "paceline/data_parallel/exchange_memory.h"
 #include "paceline/data_parallel/pending.h"
 #include "paceline/strategies/registry.h"
 #include "paceline/strategies/replicas.h"

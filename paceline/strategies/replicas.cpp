@@ -8,7 +8,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/comm/engine.h"
-#include "paceline/data_parallel/buffer.h"
+#include "paceline/data_parallel/exchange_memory.h"
 #include "paceline/data_parallel/per_worker.h"
 
 namespace paceline::strategies {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "paceline/data_parallel/meeting.h"
-#include "paceline/data_parallel/statistics.h"
+#include "paceline/data_parallel/norm_statistics.h"
 #include "paceline/schedule/program_writer.h"
 #include "paceline/step/local_pass.h"
 #include "paceline/step/recorded_step.h"

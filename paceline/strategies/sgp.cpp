@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "paceline/base/random.h"
-#include "paceline/data_parallel/buffer.h"
+#include "paceline/data_parallel/exchange_memory.h"
 #include "paceline/data_parallel/pending.h"
 #include "paceline/strategies/registry.h"
 #include "paceline/strategies/replicas.h"

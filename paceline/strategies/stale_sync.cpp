@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
-#include "paceline/data_parallel/buffer.h"
-#include "paceline/data_parallel/statistics.h"
+#include "paceline/data_parallel/exchange_memory.h"
+#include "paceline/data_parallel/norm_statistics.h"
 #include "paceline/schedule/program_writer.h"
 #include "paceline/step/local_pass.h"
 #include "paceline/step/updater.h"

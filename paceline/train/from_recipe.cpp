@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
-#include "paceline/base/program.h"
-#include "paceline/data_parallel/buffer.h"
+#include "paceline/base/run_program.h"
+#include "paceline/data_parallel/exchange_memory.h"
 #include "paceline/data_parallel/per_worker.h"
 #include "paceline/graph/hybrid.h"
 #include "paceline/graph/registry.h"

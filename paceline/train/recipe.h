@@ -11,7 +11,7 @@
 #include "paceline/data/dataset.h"
 #include "paceline/graph/registry.h"
 #include "paceline/optim/optimizer.h"
-#include "paceline/optim/schedule.h"
+#include "paceline/optim/rate_schedule.h"
 #include "paceline/strategies/registry.h"
 
 namespace paceline::train {

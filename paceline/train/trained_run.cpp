@@ -8,7 +8,7 @@
 #include "paceline/base/checksum.h"
 #include "paceline/base/error.h"
 #include "paceline/comm/engine.h"
-#include "paceline/data/picture_input.h"
+#include "paceline/data/image_input.h"
 #include "paceline/graph/registry.h"
 #include "paceline/nn/loss.h"
 #include "paceline/train/feed.h"

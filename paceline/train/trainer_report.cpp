@@ -12,7 +12,7 @@
 #include "paceline/base/log.h"
 #include "paceline/comm/engine.h"
 #include "paceline/tensor/device.h"
-#include "paceline/train/mesh_picture.h"
+#include "paceline/train/mesh_diagram.h"
 #include "paceline/train/predicted_time.h"
 #include "paceline/train/step_memory.h"
 #include "paceline/train/trainer.h"

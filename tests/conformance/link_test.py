@@ -70,7 +70,7 @@ def run_ranks(per_host, algorithm, size):
     """Seconds of one allreduce, as rank 0 measured it, and the bytes that host 0 sent meanwhile for each call."""
     before = sent_bytes(0)
     outputs = start_ranks(per_host, PROGRAMS / "bench_rank", "gloo", str(2 * per_host), "allreduce", algorithm, str(size), "cpu")
-    calls = 1 + 2 + 7  # as bench/ranks/timing.h counts them: over this link one takes longer than a batch may
+    calls = 1 + 2 + 7  # as bench/ranks/time_collective.h counts them: over this link one takes longer than a batch may
     return float(outputs[0].split()[1]), (sent_bytes(0) - before) / calls
 
 

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "paceline/comm/engine.h"
-#include "paceline/data_parallel/buffer.h"
+#include "paceline/data_parallel/exchange_memory.h"
 #include "paceline/graph/registry.h"
 #include "paceline/nn/graph_module.h"
 #include "paceline/schedule/schedule.h"

@@ -32,7 +32,7 @@ TEST(Augment, APassOverRowsHasTheBitsOfTheDefinition) {
   RandomStream random(2, Purpose::test);
   for (int trial = 0; trial < 500; ++trial) {
     AugmentPlan plan;
-    plan.shift_x = static_cast<std::int16_t>(static_cast<int>(random.below(25)) - 12);  // also shifts past the whole picture
+    plan.shift_x = static_cast<std::int16_t>(static_cast<int>(random.below(25)) - 12);  // also shifts past the whole image
     plan.shift_y = static_cast<std::int16_t>(static_cast<int>(random.below(25)) - 12);
     plan.cut = static_cast<std::int16_t>(random.below(6));
     plan.cut_x = static_cast<std::int16_t>(static_cast<int>(random.below(15)) - 4);

@@ -86,8 +86,8 @@ TEST(Shapes, AreLimitedToTheirKinds) {
   EXPECT_THAT(message_of<ConfigError>([&] { make_dataset(config, Split::train, 0); }), testing::HasSubstr("8×8"));
 }
 
-// A picture has two colours and noise: its pixels fall into two groups that lie apart, and the smaller circle of disc and ring is told by
-// its middle. That the kinds differ from each other is what makes the set learnable; here: their mean pictures do.
+// A image has two colours and noise: its pixels fall into two groups that lie apart, and the smaller circle of disc and ring is told by
+// its middle. That the kinds differ from each other is what makes the set learnable; here: their mean images do.
 TEST(Shapes, KindsDifferInWhatTheyCover) {
   DataConfig config = small("shapes", 4000);
   config.shape = {1, 32, 32};

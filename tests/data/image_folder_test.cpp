@@ -1,9 +1,9 @@
-// Folders of pictures as a dataset.
+// Folders of images as a dataset.
 #ifdef PACELINE_WITH_PNG
 
 #include <cmath>
 
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 
 namespace paceline::data {
 namespace {
@@ -85,7 +85,7 @@ TEST_F(ImageFolder, WhatIsWrongIsNamed) {
   folder_.write("train/cat/1.png", {'n', 'o'});
   EXPECT_THAT(message_of<DataError>([&] { sample(*open(), 2); }), HasSubstr("train/cat/1.png"));
 
-  for (const char* link : {"train/cat/99.png", "train/bird"}) {  // a picture, and a class
+  for (const char* link : {"train/cat/99.png", "train/bird"}) {  // an image, and a class
     std::filesystem::create_symlink("gone", folder_ / link);
     EXPECT_THAT(message_of<DataError>([&] { open(); }), AllOf(HasSubstr(link), HasSubstr("links to gone")));
     std::filesystem::remove(folder_ / link);

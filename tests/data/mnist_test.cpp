@@ -70,7 +70,7 @@ TEST(Mnist, DigitsAreNeverMirrored) {
   }
 }
 
-// Whatever is cut off, plain or packed, pictures or labels: a DataError that names the file, and never a crash.
+// Whatever is cut off, plain or packed, images or labels: a DataError that names the file, and never a crash.
 TEST(Mnist, ACutFileIsRefusedAtEveryLength) {
   const Bytes whole_images = pictures(2), whole_labels = labels({1, 2});
   for (const bool packed : {false, true})

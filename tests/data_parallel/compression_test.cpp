@@ -11,9 +11,9 @@
 
 #include "paceline/base/error.h"
 #include "paceline/comm/engine.h"
-#include "paceline/data_parallel/buffer.h"
 #include "paceline/data_parallel/data_parallel.h"
 #include "paceline/data_parallel/exchange.h"
+#include "paceline/data_parallel/exchange_memory.h"
 #include "paceline/graph/registry.h"
 #include "paceline/nn/graph_module.h"
 

@@ -11,7 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::parse([&] {
       const data::Images images = data::read_cifar(
           "/", {.names = {input.path().string()}, .records = 1, .classes = coarse > 0 ? 100 : 10, .coarse_classes = coarse});
-      fuzz::require(images.labels.size() == 1 && images.bytes.size() == 3 * 32 * 32, "a record is one picture");
+      fuzz::require(images.labels.size() == 1 && images.bytes.size() == 3 * 32 * 32, "a record is one image");
       fuzz::require(images.labels[0] < 100, "labels are in range");
     });
   return 0;

@@ -1,5 +1,5 @@
 // Hosts, as -H and as a hostfile, and the other words of `paceline run` that count ranks; and the plan that is made from them.
-#include "paceline/launch/plan.h"
+#include "paceline/launch/places.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace paceline;

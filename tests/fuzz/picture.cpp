@@ -1,4 +1,4 @@
-// Pictures, JPEG and PNG, the whole way from a file in a folder to a sample: size, box, decoding, resizing.
+// Images, JPEG and PNG, the whole way from a file in a folder to a sample: size, box, decoding, resizing.
 #include "paceline/base/checksum.h"
 #include "paceline/base/random.h"
 #include "paceline/base/temporary_folder.h"
@@ -8,7 +8,7 @@
 using namespace paceline;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  // A picture that is a link, so that the dataset can be made once.
+  // A image that is a link, so that the dataset can be made once.
   struct Folder {
     Folder() {
       std::filesystem::create_directories(place / "train/class");

@@ -5,7 +5,7 @@
 #include "paceline/data/dataset.h"
 #include "paceline/graph/registry.h"
 #include "paceline/optim/optimizer.h"
-#include "paceline/optim/schedule.h"
+#include "paceline/optim/rate_schedule.h"
 #include "paceline/ps/config.h"
 #include "paceline/ps/timing.h"
 #include "tests/fuzz/fuzz.h"

@@ -82,7 +82,7 @@ TEST(Infer, PoolsRoundDownUnlessToldToRoundUp) {
   EXPECT_EQ(after({6, 7, 8}, pool(Kind::max_pool, 2, 2)).output, (Shape{6, 3, 4}));
   EXPECT_EQ(after({6, 7, 8}, pool(Kind::max_pool, 2, 2, 0, true)).output, (Shape{6, 4, 4}));
   EXPECT_EQ(after({6, 112, 112}, pool(Kind::avg_pool, 3, 2, 1)).output, (Shape{6, 56, 56}));
-  // A window that would begin behind the picture does not count, even when rounding up.
+  // A window that would begin behind the image does not count, even when rounding up.
   EXPECT_EQ(after({1, 4, 4}, pool(Kind::max_pool, 2, 3, 1, true)).output, (Shape{1, 2, 2}));
   EXPECT_EQ(after({1, 3, 3}, pool(Kind::max_pool, 1, 2, 0, true)).output, (Shape{1, 2, 2}));
 }

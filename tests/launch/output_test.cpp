@@ -11,7 +11,7 @@
 #include "paceline/base/files.h"
 #include "paceline/base/temporary_folder.h"
 #include "paceline/launch/launcher.h"
-#include "paceline/launch/remote.h"
+#include "paceline/launch/ssh_rank.h"
 
 namespace paceline::launch {
 namespace {
@@ -184,7 +184,7 @@ TEST(OutputQueue, WritesInOrderAndSurvivesAReaderThatGoes) {
 /// Starts one rank with a shell program, and a reader of its output.
 int launch_into(int reader, const std::string& script) {
   Job job;
-  job.plan = make_plan({}, {1, [](const std::string&) { return true; }});
+  job.placement = place_ranks({}, {1, [](const std::string&) { return true; }});
   job.program = {"sh", "-c", script};
   job.grace = std::chrono::milliseconds(20);
   job.output.only = 0;

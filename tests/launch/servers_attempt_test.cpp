@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "paceline/base/files.h"
-#include "paceline/base/program.h"
+#include "paceline/base/run_program.h"
 #include "paceline/base/temporary_folder.h"
 #include "paceline/launch/addresses.h"
 #include "paceline/launch/launcher.h"
@@ -44,7 +44,7 @@ class ServersAndWorkers : public testing::Test {
 
   /// Runs it; what was shown is in `out` and `err`. `await FILE` is for the scripts: it waits until somebody left that word.
   int run(int servers, int workers, const std::string& server, const std::string& worker) {
-    job.plan = make_plan({.servers = servers, .workers = workers}, kMachine);
+    job.placement = place_ranks({.servers = servers, .workers = workers}, kMachine);
     job.servers = servers;
     job.program = {"sh", "-c",
                    "await() { until [ -e $F/$1 ]; do sleep 0.01; done; }; if [ $PACELINE_ROLE = server ]; then " + server + "; else " +
@@ -216,7 +216,7 @@ TEST_F(ServersAndWorkers, ASignalFromOutsideIsNotAFailureOfAnybody) {
 TEST(JobAddresses, GivesEveryServerAPortOfItsOwn) {
   Job job;
   job.servers = 40;
-  job.plan = make_plan({.hosts = parse_hosts("me@far:30,further:30"), .servers = 40, .workers = 20}, kMachine);
+  job.placement = place_ranks({.hosts = parse_hosts("me@far:30,further:30"), .servers = 40, .workers = 20}, kMachine);
   const JobAddresses addresses(job);
   ASSERT_EQ(job.server_addresses.size(), 40U);
   std::set<std::string> ports;
@@ -230,7 +230,7 @@ TEST(JobAddresses, TakesWhatTheUserSaysForServerZero) {
   Job job;
   job.servers = 2;
   job.address = "10.0.0.1", job.port = 1234;
-  job.plan = make_plan({.hosts = parse_hosts("here:2,far:1"), .servers = 2, .workers = 1}, kMachine);
+  job.placement = place_ranks({.hosts = parse_hosts("here:2,far:1"), .servers = 2, .workers = 1}, kMachine);
   const JobAddresses addresses(job);
   EXPECT_THAT(job.server_addresses, ElementsAre("10.0.0.1:1234", MatchesRegex("10\\.0\\.0\\.1:[0-9]+")));
   EXPECT_NE(job.server_addresses[1], "10.0.0.1:1234");
@@ -241,8 +241,8 @@ TEST(Variables, OfAWorkerOnAnotherHost) {
   Job job;
   job.servers = 1;
   job.server_addresses = {"far:1"};
-  job.plan = make_plan({.hosts = parse_hosts("far:1,further:2"), .servers = 1, .workers = 2}, kMachine);
-  EXPECT_THAT(rank_variables(job, job.plan.places[2], 0),
+  job.placement = place_ranks({.hosts = parse_hosts("far:1,further:2"), .servers = 1, .workers = 2}, kMachine);
+  EXPECT_THAT(rank_variables(job, job.placement.places[2], 0),
               UnorderedElementsAre("PACELINE_ROLE=worker", "PACELINE_WORKER=1", "PACELINE_SERVERS=far:1", "PACELINE_WORKERS=2",
                                    "PACELINE_RESTARTS=0", "PACELINE_MAX_RESTARTS=0"));
   EXPECT_TRUE(set_by_launcher("PACELINE_SERVERS=a:1"));
@@ -252,7 +252,7 @@ TEST(Variables, OfAWorkerOnAnotherHost) {
 /// What a rank here and two on another host (a shell stands in for ssh) find, in the order of ranks.
 std::vector<std::string> found_by_ranks(const std::vector<std::string>& exported, const std::string& script) {
   Job job;
-  job.plan = make_plan({.hosts = parse_hosts("here:1,far:2")}, kMachine);
+  job.placement = place_ranks({.hosts = parse_hosts("here:1,far:2")}, kMachine);
   job.address = "192.0.2.1";
   job.ssh = {"sh", "-c", "exec sh -c \"$5\""};  // the words before are options and the host
   job.exported = exported;

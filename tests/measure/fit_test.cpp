@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "paceline/measure/device.h"
+#include "paceline/measure/device_speed.h"
 #include "paceline/measure/links.h"
 
 namespace paceline::measure {

@@ -92,9 +92,9 @@ TEST(ProfileNetwork, IsTheMeanOverWorkersThatMeasureTogether) {
 }
 
 TEST(RandomBatch, HasTheFormThatTheNetworkTakes) {
-  const step::Batch pictures = random_batch(tiny("lenet5", {1, 28, 28}), 3, c10::Device(c10::kCPU));
-  EXPECT_THAT(pictures.inputs.sizes().vec(), testing::ElementsAre(3, 1, 28, 28));
-  EXPECT_THAT(pictures.targets.sizes().vec(), testing::ElementsAre(3));
+  const step::Batch images = random_batch(tiny("lenet5", {1, 28, 28}), 3, c10::Device(c10::kCPU));
+  EXPECT_THAT(images.inputs.sizes().vec(), testing::ElementsAre(3, 1, 28, 28));
+  EXPECT_THAT(images.targets.sizes().vec(), testing::ElementsAre(3));
   const step::Batch text = random_batch(tiny("gpt", {6}), 2, c10::Device(c10::kCPU));
   EXPECT_EQ(text.inputs.scalar_type(), at::kLong);
   EXPECT_THAT(text.inputs.sizes().vec(), testing::ElementsAre(2, 6));

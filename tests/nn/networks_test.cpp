@@ -1,4 +1,4 @@
-// Built-in networks as a whole, forward and backward, on small pictures: what the graph promised, finite gradients, and the same bits as
+// Built-in networks as a whole, forward and backward, on small images: what the graph promised, finite gradients, and the same bits as
 // passes without any economy and as a user's loop under autograd.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -77,7 +77,7 @@ struct Net : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) { return cumulative(sequence->forward(member(conv(x))).flatten(1)); }
 };
 
-torch::Tensor pictures(std::int64_t count) {
+torch::Tensor images(std::int64_t count) {
   return ((torch::arange(count * 18, torch::kDouble) * 0.37).sin() * 2 + 1).reshape({count, 2, 3, 3});
 }
 torch::Tensor loss_of(const torch::Tensor& out, const torch::Tensor& x) { return (out.pow(3) * x.mean({1, 2, 3}).view({-1, 1})).sum(); }
@@ -103,7 +103,7 @@ Outcome passes(Net& net, const torch::Tensor& share) {
 bool close(const torch::Tensor& a, const torch::Tensor& b) { return torch::allclose(a, b, 1e-9, 1e-10); }
 
 TEST(SynchronisedNorms, EqualOneWorkerWithTheWholeBatchWhateverTheShares) {
-  const torch::Tensor all = pictures(9);
+  const torch::Tensor all = images(9);
   Net whole;
   const Outcome expected = passes(whole, all);
   const std::vector<std::int64_t> cuts = {0, 5, 5, 9};  // the second worker has no sample
@@ -139,21 +139,21 @@ TEST(SynchronisedNorms, LeaveOtherNormsAndEvaluationsAlone) {
   Net net, other;
   torch::nn::InstanceNorm2d instance(torch::nn::InstanceNorm2dOptions(2).affine(true).track_running_stats(true));
   instance->to(torch::kDouble);
-  EXPECT_EQ(meetings(net, [&] { other.forward(pictures(4)); }), 0);
-  EXPECT_EQ(meetings(*instance, [&] { instance->forward(pictures(4)); }), 0);
+  EXPECT_EQ(meetings(net, [&] { other.forward(images(4)); }), 0);
+  EXPECT_EQ(meetings(*instance, [&] { instance->forward(images(4)); }), 0);
   EXPECT_EQ(meetings(net,
                      [&] {
                        net.eval();
-                       net.forward(pictures(4));
+                       net.forward(images(4));
                      }),
             0);
   net.train();
-  EXPECT_EQ(meetings(net, [&] { net.forward(pictures(4)); }), 8) << "two sums for each of four norms";
+  EXPECT_EQ(meetings(net, [&] { net.forward(images(4)); }), 8) << "two sums for each of four norms";
   Net plain;
-  plain.forward(pictures(4));
+  plain.forward(images(4));
   EXPECT_TRUE(close(net.member->running_mean, plain.member->running_mean)) << "alone they are LibTorch's";
   const int before = meetings(net, [] {});
-  net.forward(pictures(4));
+  net.forward(images(4));
   EXPECT_EQ(before, 0) << "and after it, local again";
 }
 
@@ -164,7 +164,7 @@ TEST(SynchronisedNorms, StayMarkedWhenStatisticsAreLoaded) {
   EXPECT_EQ(meetings(*net,
                      [&] {
                        torch::load(net, file);
-                       net->forward(pictures(4));
+                       net->forward(images(4));
                      }),
             8);
 }
@@ -175,7 +175,7 @@ TEST(SynchronisedNorms, TheLaterOfTwoCounts) {
   const SynchronisedNorms earlier(net, [&](at::Tensor&) { ++first; });
   {
     const SynchronisedNorms later(net, [&](at::Tensor&) { ++second; });
-    net.forward(pictures(4));
+    net.forward(images(4));
   }
   EXPECT_EQ(first, 0);
   EXPECT_EQ(second, 8);
@@ -198,7 +198,7 @@ TEST(SynchronisedNorms, RefuseWhatTheyCannotDo) {
               testing::AllOf(HasSubstr("'1'"), HasSubstr("track_running_stats(true)")));
   Net net;
   const SynchronisedNorms norms(net, [](at::Tensor&) {});
-  torch::Tensor x = pictures(3).requires_grad_();
+  torch::Tensor x = images(3).requires_grad_();
   const torch::Tensor loss = net.forward(x).pow(2).sum();
   EXPECT_THAT(refusal_of([&] { torch::autograd::grad({loss}, {x}, {}, true, /*create_graph=*/true); }),
               testing::AllOf(HasSubstr("'cumulative'"), HasSubstr("create_graph")));
@@ -211,10 +211,10 @@ TEST(SynchronisedNorms, AModuleModelHasThemWhilePassesSumOverWorkers) {
   Pass together, alone;
   together.sum_over_workers = [&](at::Tensor&) { ++sums; };
   Trace trace;
-  const at::Tensor out = model->run(pictures(4), together, &trace);
+  const at::Tensor out = model->run(images(4), together, &trace);
   model->back(at::ones_like(out), together, trace);
   EXPECT_EQ(sums, 12) << "two sums forward and one back, for each of four norms";
-  model->run(pictures(4), alone, nullptr);
+  model->run(images(4), alone, nullptr);
   EXPECT_EQ(sums, 12);
 }
 

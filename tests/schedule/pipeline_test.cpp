@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "paceline/schedule/pipeline_picture.h"
+#include "paceline/schedule/pipeline_drawing.h"
 #include "paceline/schedule/pipeline_play.h"
 
 namespace paceline::schedule {
@@ -177,14 +177,14 @@ TEST(Pipelines, WhatCannotBeIsRefused) {
 TEST(PipelinePicture, HasABoxForEveryStep) {
   for (const Row& row : pipelines()) {
     const PipelineProblem problem{.stages = 4, .micro_batches = 8, .chunks = row.make.interleaved ? 2 : 1};
-    const std::string svg = pipeline_picture(row, problem, {});
+    const std::string svg = pipeline_drawing(row, problem, {});
     std::size_t numbers = 0, steps = 0;
     for (std::size_t at = svg.find("class=\"number\""); at != std::string::npos; at = svg.find("class=\"number\"", at + 1)) ++numbers;
     for (const PipelineSteps& list : lists_of(row, problem)) steps += list.size();
     EXPECT_EQ(numbers, steps) << row.key;
     EXPECT_THAT(svg, HasSubstr("</svg>"));
   }
-  EXPECT_THROW(pipeline_picture(pipelines()[0], {.stages = 64, .micro_batches = 64}, {}), ConfigError);
+  EXPECT_THROW(pipeline_drawing(pipelines()[0], {.stages = 64, .micro_batches = 64}, {}), ConfigError);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "paceline/comm/engine.h"
-#include "paceline/data_parallel/buffer.h"
+#include "paceline/data_parallel/exchange_memory.h"
 #include "paceline/graph/registry.h"
 #include "paceline/nn/graph_module.h"
 #include "paceline/nn/module_model.h"

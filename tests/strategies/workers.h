@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "paceline/comm/engine.h"
-#include "paceline/data_parallel/buffer.h"
+#include "paceline/data_parallel/exchange_memory.h"
 #include "paceline/graph/registry.h"
 #include "paceline/nn/graph_module.h"
 #include "paceline/strategies/registry.h"

@@ -1,4 +1,4 @@
-// The recipes for ImageNet: what they say at full size, and runs of them on a small folder of pictures that the test draws.
+// The recipes for ImageNet: what they say at full size, and runs of them on a small folder of images that the test draws.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -80,17 +80,17 @@ TEST(ImagenetRecipes, JiaHasItsBatchLarsAndHalfPrecision) {
 
 #ifdef PACELINE_WITH_JPEG
 
-/// train/<class>/ and val/<class>/ as ImageNet has them: pictures of all sizes, whose tint is their class and the rest chance.
+/// train/<class>/ and val/<class>/ as ImageNet has them: images of all sizes, whose tint is their class and the rest chance.
 void draw_pictures(const data::Folder& folder) {
   constexpr int kClasses = 4, kTraining = 8, kTest = 2;
   for (int label = 0; label < kClasses; ++label)
     for (int i = 0; i < kTraining + kTest; ++i) {
       RandomStream chance(7, Purpose::test, static_cast<std::uint64_t>(label), static_cast<std::uint64_t>(i));
-      data::Picture picture;
-      picture.resize({40 + 3 * i, 70 - 2 * i});
-      for (std::size_t at = 0; at < picture.rgb.size(); ++at)
-        picture.rgb[at] = static_cast<std::uint8_t>(chance.below(128) + (label == static_cast<int>(at % 3) ? 127 : 0));
-      folder.write(fmt::format("{}/n{:08}/{}.JPEG", i < kTraining ? "train" : "val", label + 1, i), data::jpeg_of(picture));
+      data::DecodedImage image;
+      image.resize({40 + 3 * i, 70 - 2 * i});
+      for (std::size_t at = 0; at < image.rgb.size(); ++at)
+        image.rgb[at] = static_cast<std::uint8_t>(chance.below(128) + (label == static_cast<int>(at % 3) ? 127 : 0));
+      folder.write(fmt::format("{}/n{:08}/{}.JPEG", i < kTraining ? "train" : "val", label + 1, i), data::jpeg_of(image));
     }
 }
 
@@ -100,13 +100,13 @@ struct Steps {
   std::vector<std::int64_t> batches;  // by step
 };
 
-/// Three epochs of the recipe on 32 small pictures with two workers. Only sizes and epochs are changed.
+/// Three epochs of the recipe on 32 small images with two workers. Only sizes and epochs are changed.
 Steps run_small(const std::string& name, const std::vector<std::string>& settings) {
-  const data::Folder pictures;
-  draw_pictures(pictures);
+  const data::Folder images;
+  draw_pictures(images);
   Recipe recipe = recipe_named(name);
   Config config = recipe.config();
-  config.set("data.root=" + pictures.path().string());
+  config.set("data.root=" + images.path().string());
   for (const char* setting :
        {"data.batch=8", "data.image_size=32", "train.epochs=3", "train.device=cpu", "train.checkpoints=false", "parallel.workers=2"})
     config.set(setting);

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "paceline/comm/engine.h"
-#include "paceline/train/remote.h"
+#include "paceline/train/remote_processes.h"
 #include "runs.h"
 
 namespace paceline::train {

@@ -1,4 +1,4 @@
-// What comes after training: evaluation of a run's checkpoint, and predictions of pictures.
+// What comes after training: evaluation of a run's checkpoint, and predictions of images.
 #include "paceline/train/trained_run.h"
 
 #include <ATen/ATen.h>

@@ -14,7 +14,7 @@
 #include "paceline/comm/engines/address.h"
 #include "paceline/comm/engines/common.h"
 #include "paceline/comm/engines/gloo_connections.h"
-#include "paceline/comm/engines/pieces.h"
+#include "paceline/comm/engines/piece_transport.h"
 
 namespace paceline::comm {
 namespace {

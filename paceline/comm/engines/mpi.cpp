@@ -12,7 +12,7 @@
 #include "paceline/base/entropy.h"
 #include "paceline/base/log.h"
 #include "paceline/comm/engines/address.h"
-#include "paceline/comm/engines/pieces.h"
+#include "paceline/comm/engines/piece_transport.h"
 #include "paceline/comm/engines/two_level.h"
 
 namespace paceline::comm {

@@ -3,7 +3,7 @@
 // All workers keep the centre, which changes alike on all of them: Σ_i e_i is an allreduce. What is evaluated is the centre.
 #include <ATen/ATen.h>
 
-#include "paceline/data_parallel/buffer.h"
+#include "paceline/data_parallel/exchange_memory.h"
 #include "paceline/data_parallel/meeting.h"
 
 namespace paceline::data_parallel {

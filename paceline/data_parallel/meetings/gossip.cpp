@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "paceline/base/random.h"
-#include "paceline/data_parallel/buffer.h"
+#include "paceline/data_parallel/exchange_memory.h"
 #include "paceline/data_parallel/meeting.h"
 #include "paceline/data_parallel/pending.h"
 

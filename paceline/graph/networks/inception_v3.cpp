@@ -18,7 +18,7 @@ struct Step {
   const char* name;
   std::int64_t channels;
   Size kernel = 1;
-  std::int64_t stride = 1;  // 2: without padding, halves the picture
+  std::int64_t stride = 1;  // 2: without padding, halves the image
 };
 
 class Inception {

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "paceline/ps/predictors/parts.h"
 #include "paceline/ps/predictors/predictor.h"
 #include "paceline/ps/predictors/roll_out.h"
 #include "paceline/ps/predictors/shape.h"
 #include "paceline/ps/predictors/standardiser.h"
+#include "paceline/ps/predictors/state_list.h"
 
 namespace paceline::ps {
 
@@ -15,8 +15,8 @@ struct LossPredictor::State {
   State(const PredictorConfig& config, std::uint64_t seed)
       : lstm(shape_of(config, 1), config.rate, RandomStream(seed, Purpose::init, kLossStream)), longest(config.longest) {}
 
-  Parts parts() {
-    Parts parts = lstm.parts();
+  StateList parts() {
+    StateList parts = lstm.parts();
     standard.add_to(parts);
     parts.insert(parts.end(), {carried.hidden, carried.cell});
     for (float* number : {&input, &started, &sum, &derivative, &next}) parts.emplace_back(number, 1);
@@ -58,7 +58,7 @@ LossForecast LossPredictor::observe(double loss, std::int64_t steps, bool wants_
 std::vector<float> LossPredictor::save() const { return joined(state_->parts()); }
 
 void LossPredictor::load(std::span<const float> state) {
-  const Parts parts = state_->parts();
+  const StateList parts = state_->parts();
   check_length(state, length_of(parts), "loss predictor");
   fill(parts, state);
   state_->lstm.forward({&state_->input, 1}, state_->carried, state_->first);

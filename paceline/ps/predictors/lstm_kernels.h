@@ -13,7 +13,7 @@
 
 #include "paceline/base/simd.h"
 #include "paceline/optim/rules/element.h"
-#include "paceline/ps/predictors/activations.h"
+#include "paceline/ps/predictors/sigmoid.h"
 
 namespace paceline::ps {
 

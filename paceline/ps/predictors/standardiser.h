@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "paceline/ps/predictors/parts.h"
+#include "paceline/ps/predictors/state_list.h"
 
 namespace paceline::ps {
 
@@ -32,7 +32,7 @@ class Standardiser {
 
   bool empty() const { return count_ == 0; }
 
-  void add_to(Parts& parts) {
+  void add_to(StateList& parts) {
     for (float* number : {&count_, &mean_, &deviation_}) parts.emplace_back(number, 1);
   }
 

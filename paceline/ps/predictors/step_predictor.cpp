@@ -4,10 +4,10 @@
 
 #include "paceline/base/error.h"
 #include "paceline/ps/predictors/lstm.h"
-#include "paceline/ps/predictors/parts.h"
 #include "paceline/ps/predictors/predictor.h"
 #include "paceline/ps/predictors/shape.h"
 #include "paceline/ps/predictors/standardiser.h"
+#include "paceline/ps/predictors/state_list.h"
 
 namespace paceline::ps {
 
@@ -17,7 +17,7 @@ struct StepPredictor::State {
     std::array<float, 3> inputs{};  // steps, t_comm, t_comp of its last visit
     float known = 0;                // 1: it has been here
 
-    Parts parts() { return {carried.hidden, carried.cell, inputs, {&known, 1}}; }
+    StateList parts() { return {carried.hidden, carried.cell, inputs, {&known, 1}}; }
   };
 
   State(const PredictorConfig& config, int count, std::uint64_t seed)
@@ -33,8 +33,8 @@ struct StepPredictor::State {
     return workers[index];
   }
 
-  Parts shared_parts() {
-    Parts parts = lstm.parts();
+  StateList shared_parts() {
+    StateList parts = lstm.parts();
     for (Standardiser* standard : {&steps, &t_comm, &t_comp}) standard->add_to(parts);
     return parts;
   }
@@ -69,7 +69,7 @@ double StepPredictor::observe(int worker, std::int64_t steps, double t_comm_s, d
 void StepPredictor::forget(int worker) { state_->at(worker) = state_->stranger(); }
 
 std::vector<float> StepPredictor::save() const {
-  Parts parts = state_->shared_parts();
+  StateList parts = state_->shared_parts();
   for (State::Worker& worker : state_->workers)
     for (const std::span<float>& part : worker.parts()) parts.push_back(part);
   return joined(parts);
@@ -77,7 +77,7 @@ std::vector<float> StepPredictor::save() const {
 
 void StepPredictor::load(std::span<const float> state) {
   State& s = *state_;
-  const Parts shared = s.shared_parts();
+  const StateList shared = s.shared_parts();
   const std::size_t fixed = length_of(shared), each = length_of(s.stranger().parts());
   const std::size_t saved = (std::max(state.size(), fixed) - fixed) / each;
   check_length(state, fixed + saved * each, "step predictor");

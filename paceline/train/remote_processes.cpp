@@ -1,0 +1,173 @@
+#include "paceline/train/remote_processes.h"
+
+#include <ATen/ATen.h>
+
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "paceline/base/affinity.h"
+#include "paceline/base/error.h"
+#include "paceline/base/log.h"
+#include "paceline/central/central_worker.h"
+#include "paceline/central/server_plan.h"
+#include "paceline/central/server_snapshots.h"
+#include "paceline/central/server_tensors.h"
+#include "paceline/central/state_message.h"
+#include "paceline/comm/engine.h"
+#include "paceline/ps/transports/service.h"
+#include "paceline/train/checkpoint.h"
+#include "paceline/train/feed.h"
+#include "paceline/train/from_recipe.h"
+#include "paceline/train/weights.h"
+
+namespace paceline::train {
+namespace {
+
+constexpr auto kLook = std::chrono::milliseconds(50);  // how often a server checks whether it should end, or a snapshot is due
+
+Recipe checked(Recipe recipe) {
+  validate(recipe);
+  return recipe;
+}
+
+void load_model(nn::Model& module, const Checkpoint& checkpoint) {
+  std::vector<NamedTensor> model;
+  for (const NamedTensor& item : checkpoint.tensors)
+    if (item.name.starts_with(kModelPrefix)) model.push_back(item);
+  restore(model, model_tensors(module), "the checkpoint");
+  module.refresh();
+}
+
+/// What such a process has in common with the Trainer of server 0.
+struct Remote {
+  Remote(const Recipe& given, const Workload& workload, const ps::Cluster& cluster, const Checkpoint* resumed)
+      : recipe(checked(recipe_for(given, cluster))),
+        // It is unknown how many of the others are on this host: one thread, unless the launcher, which knows, says more.
+        threads(recipe.train.threads > 0 ? static_cast<int>(recipe.train.threads) : usual_threads(1)),
+        network(network_of(recipe, workload)),
+        datasets(make_datasets(recipe, workload)),
+        module(make_module(workload, resumed)),
+        context(context_of(recipe, workload, *module, /*stages=*/{}, mesh, bus, clock, threads)),
+        settings(servers_of(recipe, cluster)),
+        plan(context, settings, std::ssize(cluster.servers)) {
+    ensure_memory_for(threads);
+  }
+  Remote(const Remote&) = delete;  // its parts refer to each other
+  Remote& operator=(const Remote&) = delete;
+
+  std::shared_ptr<nn::Model> make_module(const Workload& workload, const Checkpoint* resumed) const {
+    configure_libtorch(recipe, threads);
+    auto made = make_model(recipe, workload, datasets.training->info(), mesh, resumed ? "" : recipe.model.weights, clock).model;
+    if (resumed) load_model(*made, *resumed);
+    return made;
+  }
+
+  // In the order in which they are made: each needs those before it.
+  Recipe recipe;
+  int threads;
+  std::string network;
+  Datasets datasets;
+  std::unique_ptr<comm::Communicator> alone = std::move(comm::local_group(1).front());
+  comm::Mesh mesh{*alone};
+  observe::Bus bus;
+  SteadyClock clock;
+  std::shared_ptr<nn::Model> module;
+  step::Context context;
+  central::Settings settings;
+  central::ServerPlan plan;
+};
+
+}  // namespace
+
+Recipe recipe_for(const Recipe& given, const ps::Cluster& cluster) {
+  Recipe recipe = given;
+  if (cluster.role == ps::Cluster::Role::none) return recipe;
+  if (!recipe.servers())
+    throw ConfigError(
+        fmt::format("strategy '{}' has no parameter server; use one that has, for example strategy.name=asgd", recipe.strategy.name));
+  if (recipe.ps.executor != "auto" && recipe.ps.executor != "processes")
+    throw ConfigError(
+        fmt::format("ps.executor={} runs all workers in one process, but a launcher started several; leave ps.executor out, or start the "
+                    "program without a launcher",
+                    recipe.ps.executor));
+  if (recipe.train.device != "auto" && recipe.train.device != "cpu")
+    throw ConfigError(
+        fmt::format("train.device={}: servers and workers of several processes keep parameters in host memory and compute there; leave "
+                    "train.device out, or start the program without a launcher",
+                    recipe.train.device));
+  recipe.train.device = "cpu";
+  recipe.ps.executor = "processes";
+  if (recipe.parallel.workers == 0) recipe.parallel.workers = std::max(cluster.workers, 1);
+  recipe.ps.servers = std::ssize(cluster.servers);
+  // Workers would wait for ever for a server that is several rounds behind the others, so it must not lose any.
+  if (cluster.max_restarts > 0 && recipe.ps.servers > 1 && !recipe.servers()->asynchronous() && recipe.ps.transport == "grpc" &&
+      recipe.ps.snapshot_s > 0)
+    recipe.ps.replica = true;
+  return recipe;
+}
+
+std::int64_t run_remote_worker(const Recipe& given, const Workload& workload, const ps::Cluster& cluster, const std::atomic<bool>& stop,
+                               const Checkpoint* resumed) {
+  Remote remote(given, workload, cluster, resumed);
+  const Recipe& recipe = remote.recipe;
+  auto connected = ps::join(cluster, remote.plan.layout(), remote.plan.join_options());
+  ps::RemoteClient& servers = *connected;
+  central::CentralWorker worker(remote.context, remote.settings, std::move(connected), servers.worker());
+  if (resumed && cluster.restarts == 0)
+    if (const auto own = central::saved_worker(resumed->tensors, static_cast<std::size_t>(servers.worker())); !own.empty())
+      worker.load(own);
+  servers.on_save([&] { return central::pack_state(worker.save()); });
+
+  const data::Dataset& dataset = *remote.datasets.training;
+  const auto reading = loader_options(recipe, data::Split::train, *remote.alone, minibatch_of(recipe, dataset.size(), 0));
+  data::Sampler sampler = data::make_sampler(dataset, reading);
+  data::Batch samples;
+  std::int64_t epoch = -1, finished = 0;
+  // A worker that was started with the servers stays until server 0 has no more work: what is in flight belongs in its last checkpoint.
+  while (!stop || !cluster.job.empty() || cluster.ranks) {
+    const std::optional<ps::Task> task = servers.next(worker.visits());
+    if (!task) break;
+    if (task->epoch != epoch) sampler.start(task->epoch, minibatch_of(recipe, dataset.size(), task->epoch));
+    epoch = task->epoch;
+    data::fill_batch(dataset, reading, sampler, epoch, task->batch, samples);
+    const step::Batch batch = as_tensors(samples, dataset.info());
+    const at::Tensor sums = worker.minibatch(batch, {.step = task->step, .rate = task->rate});
+    servers.done(*task, sums[0].item<double>(), sums[1].item<double>(), batch.targets.numel());
+    ++finished;
+  }
+  return finished;
+}
+
+void run_remote_server(const Recipe& given, const Workload& workload, const ps::Cluster& cluster, const std::atomic<bool>& stop,
+                       const Checkpoint* resumed) {
+  Remote remote(given, workload, cluster, resumed);
+  const auto index = static_cast<std::size_t>(cluster.index);
+  const auto concurrent = remote.plan.make_server(index);
+  const central::ServerSnapshots::Files files{
+      .write =
+          [&](const std::filesystem::path& file, const std::vector<NamedTensor>& tensors) {
+            write_checkpoint(file, {.position = {}, .recipe = {}, .network = remote.network, .tensors = tensors});
+          },
+      .read = [](const std::filesystem::path& file) { return read_checkpoint(file).tensors; }};
+  central::ServerSnapshots snapshots(remote.settings, *concurrent, remote.clock, files, resumed ? &resumed->tensors : nullptr);
+  ps::ServiceOptions options = remote.plan.service_options(index);
+  const std::string prefix = central::server_prefix(index);
+  options.state = [&] {
+    return central::pack_state(concurrent->with([&](ps::Server& own) { return central::ServerTensors(own, at::kCPU).save(prefix); }));
+  };
+  if (resumed && cluster.restarts == 0)
+    options.resumed = step::find_saved(resumed->tensors, prefix + central::kServerVersion).item<std::int64_t>();
+  const auto server = ps::serve(cluster, concurrent, remote.plan.layout(), options);
+  // When told to stop, it stays for workers that finish what is in flight, and for server 0's last read.
+  const SteadyClock clock;
+  for (std::optional<Nanoseconds> until; !server->deserted(); snapshots.write_if_due()) {
+    if (stop && !until) until = clock.now() + remote.settings.ps.patience();
+    if (until && (server->workers().empty() || clock.now() > *until)) break;
+    std::this_thread::sleep_for(kLook);
+  }
+  const observe::Served served = concurrent->with([](ps::Server& own) { return central::served_by(own); });
+  log::info("server {} made {} updates with {} gradients", cluster.index, served.updates, served.gradients);
+}
+
+}  // namespace paceline::train
