@@ -1,5 +1,5 @@
-// paceline algorithm [KEY]: what a collective algorithm or a pipeline schedule does, what it costs, every rank's steps, and its picture.
-// Without a key: all of them.
+// paceline algorithm [KEY]: what a collective algorithm or a pipeline schedule does and costs, every rank's steps, and an SVG of them.
+// Without a key: a table of all of them.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -37,9 +37,9 @@ struct AlgorithmFlags {
   bool json = false;
 };
 
-constexpr std::int64_t kMostSteps = 1 << 18;  // ranks² · chunks: about as many messages as there can be
+constexpr std::int64_t kMostSteps = 1 << 18;  // ranks² · chunks: bounds the number of messages
 
-/// The smallest buffer whose parts, halves and chunks are of one size in every algorithm, so that the formulas are exact.
+/// The smallest buffer for which all parts, halves and chunks have the same size in every algorithm, so that the formulas are exact.
 std::int64_t even_count(const AlgorithmFlags& flags) {
   const std::int64_t ranks = flags.ranks, members = static_cast<std::int64_t>(std::bit_floor(static_cast<unsigned>(flags.ranks)));
   return std::lcm(std::lcm(ranks, members), std::int64_t{2}) * flags.chunks;
@@ -125,7 +125,7 @@ std::string cell(const Step& step) {
   return step.range.size() == 0 ? who : fmt::format("{} [{},{})", who, step.range.begin, step.range.end);
 }
 
-/// A row per round, a column per rank; the steps of one round stand below each other.
+/// One row per round, one column per rank; the steps of a round are stacked in its row.
 std::string table(const std::vector<Steps>& lists, int rounds) {
   int width = observe::columns(fmt::format("rank {}", lists.size() - 1));
   for (const Steps& steps : lists)
@@ -165,7 +165,7 @@ std::int64_t most_across(const std::vector<Steps>& lists, int per_host) {
   return std::ranges::max(leaves);
 }
 
-/// Each number of the rank that has most of it, as formulas give it.
+/// The formulas' view: for each number, the maximum over all ranks.
 Counts most_of(const std::vector<Steps>& lists) {
   Counts most;
   for (const Steps& steps : lists) {
@@ -175,7 +175,7 @@ Counts most_of(const std::vector<Steps>& lists) {
   return most;
 }
 
-/// How comm executes the steps with these hosts; where other hosts would make a difference, which.
+/// How comm executes the steps with these hosts, and which other layout of hosts would change that.
 std::string how_it_runs(const Algorithm& algorithm, Problem problem) {
   const schedule::Lowering& lowering = algorithm.lowering;
   if (lowering && lowering.covers(problem)) return fmt::format("in one pass, where the ranks of a host share memory: {}", lowering.help);
@@ -203,7 +203,7 @@ bool is_pipeline(std::string_view key) {
   return std::ranges::any_of(schedule::pipelines(), [&](const auto& row) { return row.key == key; });
 }
 
-/// A key that is neither a collective's nor a pipeline's is compared with both.
+/// An unknown key is compared with the keys of both tables, for the suggestion.
 void require_known(std::string_view key) {
   std::vector<std::string_view> keys;
   for (const auto& row : schedule::algorithms()) keys.push_back(row.key);
@@ -211,7 +211,7 @@ void require_known(std::string_view key) {
   if (std::ranges::find(keys, key) == keys.end()) throw ConfigError(unknown_message("algorithm", key, keys));
 }
 
-/// Options that say nothing about what the key names.
+/// Refuses options that do not apply to what the key names.
 void refuse_any_of(const std::vector<const CLI::Option*>& options, const std::string& key, const char* kind) {
   for (const CLI::Option* option : options)
     if (option->count() > 0)

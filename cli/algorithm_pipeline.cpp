@@ -59,7 +59,7 @@ Ink ink(PipelineStep::Kind kind) {
 
 std::string micro_batches(int count) { return observe::show_count(count) + (count == 1 ? " micro-batch" : " micro-batches"); }
 
-/// "F3", with several chunks "F3b".
+/// "F3"; with several chunks, "F3b".
 std::string label(const PipelineStep& step, int chunks) {
   std::string text = fmt::format("{}{}", letter(step.kind), step.micro_batch);
   if (chunks > 1 && chunks <= 26) text += static_cast<char>('a' + step.chunk);
@@ -67,7 +67,7 @@ std::string label(const PipelineStep& step, int chunks) {
   return text;
 }
 
-/// A row per stage; a column is as long as the shortest step.
+/// One row per stage; a column is as wide as the shortest step.
 std::string timeline(const PipelinePlay& play, const PipelineProblem& problem, bool color) {
   double unit = play.makespan;
   int width = 1;

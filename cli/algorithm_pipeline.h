@@ -12,9 +12,9 @@ struct PipelineFlags {
   double transfer = 0;
 };
 
-/// Prints when each stage computes what, and writes it as a picture where `svg` names a file.
+/// Prints when each stage computes what; draws it as an SVG if `svg` names a file.
 int show_pipeline(const std::string& key, const PipelineFlags& flags, const std::string& svg, bool json);
-/// A row per schedule with its bubble, for the list of all algorithms.
+/// One row per schedule with its bubble, for the list of all algorithms.
 std::string list_pipelines(const PipelineFlags& flags);
 
 }  // namespace paceline::cli

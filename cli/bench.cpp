@@ -1,4 +1,4 @@
-// paceline bench NAME: hands its flags to paceline-bench, which has the benchmarks.
+// paceline bench NAME: passes its flags on to paceline-bench, which contains the benchmarks.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -13,7 +13,7 @@
 namespace paceline::cli {
 namespace {
 
-/// The flags and words of a command as they were given, each in one word.
+/// The command's flags and arguments as they were given, one string each.
 std::vector<std::string> words_of(const CLI::App& app) {
   std::vector<std::string> words;
   for (const CLI::Option* option : app.get_options()) {

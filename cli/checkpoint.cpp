@@ -21,7 +21,7 @@ struct CheckpointFlags {
   bool json = false, tensors = false;
 };
 
-/// A tensor, whose rows may lie in several files.
+/// A tensor, whose rows may be spread over several files.
 struct ShownTensor {
   std::string name;
   std::vector<std::int64_t> shape;
@@ -61,7 +61,7 @@ std::string progress(const train::Position& position) {
   return position.batch == 0 ? epochs : fmt::format("{}, up to batch {} of the next", epochs, position.batch);
 }
 
-/// Bytes by the first word of the tensors' names: "model", "optim", …
+/// Bytes by the first component of the tensors' names: "model", "optim", …
 std::vector<std::pair<std::string, std::int64_t>> bytes_by_kind(const std::vector<ShownTensor>& tensors) {
   std::vector<std::pair<std::string, std::int64_t>> kinds;
   for (const ShownTensor& tensor : tensors) {
@@ -123,7 +123,7 @@ int verify(const CheckpointFlags& flags) {
     try {
       observe::patiently("reading " + file.string(), [&] { return train::read_checkpoint(file); });
     } catch (const train::NotACheckpoint&) {
-      throw;  // nothing is damaged
+      throw;  // reading failed for another reason than damage
     } catch (const DataError& error) {
       problem = error.what();
     }
@@ -135,8 +135,8 @@ int verify(const CheckpointFlags& flags) {
   return all_good ? kDone : kFailed;
 }
 
-/// Throws ConfigError if the output would overwrite a file of the run that it is made from, even through a link. Weights may be written
-/// beside the run's records, and overwritten.
+/// Throws ConfigError if the output would overwrite a file of the run that it is converted from, even through a link. Weights may be
+/// written next to the run's files, and overwritten.
 void refuse_own_files(const std::filesystem::path& checkpoint, const std::string& output) {
   namespace fs = std::filesystem;
   std::error_code none;

@@ -1,4 +1,4 @@
-// paceline compare RECIPE: algorithms × numbers of workers × seeds in one command, and a report of them (compare_report.h).
+// paceline compare RECIPE: trains with several algorithms, worker counts and seeds, and reports the results (compare_report.h).
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -33,15 +33,15 @@ std::filesystem::path default_folder(const CompareFlags& flags, const train::Rec
   return std::filesystem::path(recipe.train.runs) / ("compare-" + name);
 }
 
-/// How many runs at a time. Several share a GPU well; on a CPU every run uses the cores that it asks for.
+/// How many runs to make at a time. Several share a GPU well; on a CPU, every run uses the cores that it asks for.
 int runs_together(const CompareFlags& flags, const train::Recipe& recipe) {
   if (flags.together > 0) return flags.together;
   if (tensor::parse_device(recipe.train.device).is_cuda()) return 3;
-  const bool virtual_clock = recipe.ps.executor == "virtual";  // a run is then one thread that computes
+  const bool virtual_clock = recipe.ps.executor == "virtual";  // then a run computes in a single thread
   return virtual_clock && recipe.train.threads == 1 ? usable_cores() : 1;
 }
 
-/// What ps.executor=auto stands for on the recipe's device.
+/// What ps.executor=auto resolves to on the recipe's device.
 std::string executor_of(const train::Recipe& recipe) {
   if (recipe.ps.executor != "auto") return recipe.ps.executor;
   return tensor::parse_device(recipe.train.device).is_cuda() ? "virtual" : "threads";

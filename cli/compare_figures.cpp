@@ -1,4 +1,4 @@
-// The pictures of a comparison's report.
+// The figures of a comparison's report.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ std::string panel_title(const std::string& clock, std::int64_t workers) {
   return observe::plural(workers, "worker") + (clock.empty() ? "" : ", " + clock);
 }
 
-/// A window of a long series.
+/// A section of a long series, so that single values can be seen.
 observe::Series window(const std::string& name, const std::vector<double>& values, std::size_t begin, std::size_t most, bool dashed) {
   observe::Series series{.name = name, .x = {}, .y = {}, .dashed = dashed};
   const std::size_t end = std::min(values.size(), begin + most);

@@ -24,12 +24,12 @@ std::string json_key(const std::string& statistics) {
 }
 
 nlohmann::ordered_json predictors_json(double predictor_ms, double of_ms) {
-  nlohmann::ordered_json share;  // null where there is nothing to divide by
+  nlohmann::ordered_json share;  // null if there is nothing to divide by
   if (of_ms > 0) share = 100 * predictor_ms / of_ms;
   return {{"predictor_ms", predictor_ms}, {"iteration_ms", of_ms}, {"overhead_percent", share}};
 }
 
-/// Whether the grid that it was chosen from was wide enough.
+/// Whether the best setting lies inside the grid rather than at its edge.
 std::string remark_on(const train::Choice& choice) {
   const bool widened = std::ranges::any_of(choice.tried, &train::Tried::added);
   if (!choice.edges.empty()) return widened ? " (at the edge of its widened grid)" : " (at the edge of its grid)";
@@ -85,7 +85,7 @@ std::optional<double> CompareReport::against_sgd(const Group& group, const std::
   const Group* sgd = baseline(group);
   if (!sgd || sgd == &group) return std::nullopt;
   auto base = spread(*sgd, statistics);
-  if (!base) base = spread(*sgd, "worker");  // plain SGD without a server has one error, against which all others are held
+  if (!base) base = spread(*sgd, "worker");  // plain SGD without a server has one error, which is the reference for all others
   const auto found = spread(group, statistics);
   if (!base || !found || !(base->mean > 0) || !std::isfinite(found->mean)) return std::nullopt;
   return 100 * (found->mean / base->mean - 1);

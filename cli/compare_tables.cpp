@@ -21,7 +21,7 @@ std::string with_error(const train::Difference& difference, int digits) {
   return fmt::format("{:+.{}f} ± {}", difference.mean, digits, error);
 }
 
-/// Two standard errors away from nothing.
+/// At least two standard errors away from zero.
 std::string verdict(const train::Difference& difference) {
   if (std::isnan(difference.standard_error)) return kNotMeasured;
   if (std::abs(difference.mean) <= 2 * difference.standard_error) return "no difference";
@@ -48,7 +48,7 @@ std::string CompareReport::error_cell(const Group& group, const std::string& kin
   return text;
 }
 
-/// Workers that share a server's memory send nothing that could be counted.
+/// Workers that share the server's memory send nothing to count.
 std::string CompareReport::sent_cell(const Group& group) {
   const double bytes = mean(group, &Outcome::bytes_per_step);
   return bytes == 0 ? kNotMeasured : number_cell(bytes / 1e3, 1);

@@ -1,5 +1,5 @@
-// The completions of three shells. Each script knows the commands at the second word, a recipe's values behind "=", and the words, flags
-// and files of a command everywhere else.
+// The completions of three shells. Each script completes commands as the second word, a recipe's values after "=", and a command's
+// arguments, flags and files everywhere else.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -24,7 +24,7 @@ std::string plain_words(const CompletionCommand& command) {
   return list;
 }
 
-/// "optim.name= …", those that a command takes.
+/// "optim.name= …": the keys that a command accepts.
 std::string key_words(const CompletionWords& words, const CompletionCommand& command) {
   std::string list;
   for (const CompletionKey& key : words.keys)
@@ -32,7 +32,7 @@ std::string key_words(const CompletionWords& words, const CompletionCommand& com
   return list;
 }
 
-/// The lines of a `case` that `line` makes of a key and its values.
+/// The lines of a `case`, each made by `line` from a key and its values.
 std::string value_cases(const CompletionWords& words, const char* line) {
   std::string cases;
   for (const CompletionKey& key : words.keys)
@@ -55,7 +55,7 @@ std::string commands_with_files(const CompletionWords& words, const char* betwee
   return fmt::format("{}", fmt::join(names, between));
 }
 
-/// For single quotes of fish.
+/// Quotes a text for fish, in single quotes.
 std::string quoted(std::string text) {
   std::string out = "'";
   for (const char c : text) out += c == '\'' || c == '\\' ? std::string("\\") + c : std::string(1, c == '\n' ? ' ' : c);

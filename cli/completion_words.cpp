@@ -13,7 +13,7 @@ namespace {
 
 bool everything(const CLI::App*) { return true; }
 
-/// The flags of a command and of the commands below it, each once; the names of those are words.
+/// The flags of a command and its subcommands, each once; the names of subcommands become words.
 void add_flags(const CLI::App& app, CompletionCommand& command) {
   for (const CLI::Option* option : app.get_options())
     for (const std::string& name : option->get_lnames())

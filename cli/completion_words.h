@@ -1,5 +1,5 @@
-// What shells complete: the commands with their flags and words, and a recipe's keys with what may stand behind their "=". Made from the
-// commands, the registries and the recipe, so it cannot fall behind them.
+// What shells complete: the commands with their flags and arguments, and a recipe's keys with the values that may follow "=". Generated
+// from the commands, the registries and the recipe, so it is always up to date.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,7 +9,7 @@
 namespace paceline::cli {
 
 struct CompletionFlag {
-  std::string name, help;  // without its dashes
+  std::string name, help;  // without leading dashes
   bool takes_value = false;
 };
 
@@ -23,7 +23,7 @@ struct CompletionCommand {
 struct CompletionKey {
   std::string key;
   std::vector<std::string> values;
-  bool file = false;  // its value may be the name of one
+  bool file = false;  // the value may be a file name
 };
 
 struct CompletionWords {

@@ -94,7 +94,7 @@ double convolution_gflops() {
   return 2.0 * 8 * 64 * 64 * 9 * 32 * 32 / median_seconds(5, [&] { at::conv2d(x, w, {}, 1, 1); }) / 1e9;
 }
 
-/// An engine that this build lacks: what it is for, and where to get it.
+/// An engine that this build does not include: what it is for, and how to get it.
 void advise_engine(std::vector<std::string>& advice, std::string_view key, const char* what) {
   if (std::ranges::find(comm::engines(), key, &Entry<comm::Engine>::key) == comm::engines().end())
     advice.push_back(fmt::format("built without {}", what));

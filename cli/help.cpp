@@ -1,5 +1,4 @@
-// paceline help [COMMAND…]: what --help prints, as text or as a man page; with --write-man all man pages as files, which is how they are
-// installed.
+// paceline help [COMMAND…]: what --help prints, as text or as a man page; --write-man writes all man pages as files, for the installation.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -18,7 +17,7 @@ namespace {
 
 bool every_one(const CLI::App*) { return true; }
 
-/// The command that the words name, from `app` on.
+/// The command that the words name, starting at `app`.
 const CLI::App& find_command(const CLI::App& app, const std::vector<std::string>& words) {
   const CLI::App* found = &app;
   for (const std::string& word : words) {
@@ -44,7 +43,7 @@ std::string with_dashes(std::string words) {
   return words;
 }
 
-/// Escapes text for roff: nothing in it is a request, and a dash stays a dash.
+/// Escapes text for roff: no line is taken as a request, and a dash stays a dash.
 std::string roff(const std::string& text) {
   std::string out;
   bool begins_line = true;
@@ -70,7 +69,7 @@ void add_entries(std::string& page, const CLI::App& app, bool positional, const 
   }
 }
 
-/// A page of section 1: the tables behind --help in roff.
+/// A man page of section 1: the tables behind --help in roff.
 std::string man_page(const CLI::App& app) {
   const std::string words = words_to(app), name = with_dashes(words);
   std::string upper = name;

@@ -12,7 +12,7 @@
 namespace paceline::cli {
 namespace {
 
-constexpr std::string_view kKeys = "keys";  // shown when it is asked for by name: scripts rely on what `list --json` holds
+constexpr std::string_view kKeys = "keys";  // only shown when asked for by name, because scripts rely on the content of `list --json`
 
 std::size_t widest(std::size_t least, const auto& rows) {
   for (const auto& row : rows) least = std::max(least, row.key.size());

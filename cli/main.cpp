@@ -63,7 +63,7 @@ int run(int argc, char** argv) {
   try {
     std::vector<std::string> words(argv + 1, argv + argc);
     cli::spell_out(app, words);
-    std::reverse(words.begin(), words.end());  // as CLI11 wants them
+    std::reverse(words.begin(), words.end());  // CLI11 expects them in reverse
     app.parse(std::move(words));
   } catch (const CLI::Success& asked) {
     return app.exit(asked);  // --help, --version
@@ -77,8 +77,8 @@ int run(int argc, char** argv) {
   return actions.at(app.get_subcommands().front())();
 }
 
-// Runs before the constructors of the libraries: with too little memory OpenBLAS's waits for ever and LibTorch's abort. No other code has
-// run yet, so this uses nothing but system calls.
+// Runs before the libraries' constructors: with too little memory, OpenBLAS's would wait forever and LibTorch's would abort. No other code
+// has run yet, so this uses nothing but system calls.
 void refuse_small_address_space() {
   constexpr unsigned long kNeeded = 160ul << 20;
   rlimit limit{};

@@ -22,14 +22,14 @@ using memory::Category;
 using Json = nlohmann::ordered_json;
 
 struct MemoryFlags {
-  std::vector<std::string> words;  // a network or a recipe, and assignments
+  std::vector<std::string> words;  // a network or a recipe, and settings
   std::string mesh;
   bool json = false, measure = false;
 };
 
 constexpr int kWorkers[] = {2, 8, 64};
 
-/// The recipe; a network's key instead of a file stands for a recipe of that network with Adam.
+/// The recipe. A network's key in place of a file means a recipe of that network with Adam.
 train::Recipe read_recipe(MemoryFlags flags) {
   train::Recipe recipe;
   const auto network = std::ranges::find_if(flags.words, names_network);
@@ -62,14 +62,14 @@ std::string described(const memory::Plan& plan) {
                      plan.recompute);
 }
 
-/// What is measured: all but what is on its way to other ranks.
+/// The categories that are measured: all except data on its way to other ranks.
 std::int64_t measurable(const memory::Bytes& bytes) { return bytes.total() - bytes[Category::communication]; }
 
 std::string share(std::int64_t bytes, std::int64_t formula) {
   return formula > 0 ? fmt::format("{:.0f}%", 100.0 * static_cast<double>(bytes) / static_cast<double>(formula)) : "";
 }
 
-/// `measured`: what the ranks of this kind held at most; null: nothing was measured.
+/// `measured`: the peak over the ranks of this kind; null if nothing was measured.
 std::string kind_text(const memory::RankKind& kind, std::int64_t most, const memory::Bytes* measured) {
   std::string text = fmt::format("  {}{}: {}, {:.4g} M parameters, {} in flight\n", kind.name,
                                  kind.ranks > 1 ? fmt::format(" ({} ranks)", kind.ranks) : "", memory::readable(kind.bytes.total()),
@@ -96,7 +96,7 @@ std::string kind_text(const memory::RankKind& kind, std::int64_t most, const mem
   return text;
 }
 
-/// ZeRO's stages on several numbers of workers: as the decks count, and as this project holds it.
+/// ZeRO's stages for several worker counts: by the textbook formulas, and with this project's memory layout.
 std::string stages_text(const graph::Graph& graph, memory::Plan plan) {
   const std::int64_t m = graph.parameter_count();
   const memory::SlidesCount slides = memory::slides_count(m, 0, 1);
@@ -106,7 +106,7 @@ std::string stages_text(const graph::Graph& graph, memory::Plan plan) {
       memory::readable(slides.parameters), memory::readable(slides.gradients), memory::readable(slides.optimizer),
       memory::readable(slides.total()), "workers");
   for (int zero = 0; zero <= 3; ++zero) text += fmt::format("{:>24}", zero == 0 ? "no ZeRO" : fmt::format("ZeRO {}", zero));
-  plan.shared_updates = false;  // the stage's effect alone, not the host's
+  plan.shared_updates = false;  // the effect of the stage alone, whatever the host does
   for (const int workers : kWorkers) {
     text += fmt::format("\n    {:<10}", workers);
     for (plan.zero = 0; plan.zero <= 3; ++plan.zero) {
@@ -143,7 +143,7 @@ Json json_of(const graph::Graph& graph, const memory::Plan& plan, const std::vec
   return document;
 }
 
-/// For each kind the most that one of its ranks held, by category. Ranks of a stage are consecutive (comm/mesh.h).
+/// For each kind of rank, the peak of any of its ranks, by category. The ranks of a stage are consecutive (comm/mesh.h).
 std::vector<memory::Bytes> most_of_kinds(const std::vector<memory::Bytes>& measured, std::size_t kinds) {
   std::vector<memory::Bytes> most(measured.empty() ? 0 : kinds);
   for (std::size_t rank = 0; rank < measured.size(); ++rank) {

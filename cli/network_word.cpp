@@ -8,7 +8,7 @@
 namespace paceline::cli {
 namespace {
 
-/// Settings that decide what a sample is.
+/// The settings that determine what a sample is.
 constexpr std::string_view kSampleKeys[] = {"data.name=", "data.shape=", "data.classes=", "data.context=", "data.image_size="};
 
 bool says_data(const std::string& word) {

@@ -1,4 +1,4 @@
-// paceline plan NETWORK|RECIPE --cluster C --workers N: which way of training is the fastest there.
+// paceline plan NETWORK|RECIPE --cluster C --workers N: the fastest way to train on a cluster.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,15 +29,15 @@ namespace paceline::cli {
 namespace {
 
 struct PlanFlags {
-  std::vector<std::string> words;  // a network or a recipe, and assignments
+  std::vector<std::string> words;  // a network or a recipe, and settings
   std::string cluster, profile, recipe;
   std::int64_t workers = 0, batch = 0, explain = 0, rows = 10, probe_top = 0;
   double memory_gb = 0, price = 0;
   bool json = false;
 };
 
-constexpr std::int64_t kSamplesPerWorker = 32;          // where neither a recipe nor --batch says how many
-constexpr std::int64_t kProbedBatches = 8;              // different ones, where data are made for --probe-top
+constexpr std::int64_t kSamplesPerWorker = 32;          // if neither a recipe nor --batch gives a number
+constexpr std::int64_t kProbedBatches = 8;              // different batches, where data are generated for --probe-top
 constexpr const char* kProbedCluster = "cluster.toml";  // what `paceline probe` writes
 
 std::string above_zero(const std::string& text) {
@@ -54,7 +54,7 @@ std::string cluster_word(const PlanFlags& flags) {
       "--cluster is missing, and there is no cluster.toml here; name one of `paceline list clusters`, or run `paceline probe`");
 }
 
-/// Plans for other machines cannot be run here.
+/// Plans for other machines cannot be run on this one.
 void require_here(const train::Recipe& recipe, const perf::Cluster& cluster) {
   const std::string here = tensor::parse_device(recipe.train.device).is_cpu() ? "cpu" : "gpu", &there = cluster.device.kind;
   if (!there.empty() && there != here)
@@ -64,7 +64,7 @@ void require_here(const train::Recipe& recipe, const perf::Cluster& cluster) {
                     here, cluster.name, there));
 }
 
-/// Trains the first plans for some steps.
+/// Trains the best plans for some steps each.
 std::vector<perf::RunStep> probe_top(const PlanFlags& flags, const std::vector<std::string>& words, const train::Recipe& recipe,
                                      const perf::PlanQuestion& question, const perf::Plans& plans) {
   const auto count = std::min<std::size_t>(static_cast<std::size_t>(flags.probe_top), plans.exact.size());

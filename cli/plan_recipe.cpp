@@ -11,7 +11,8 @@
 namespace paceline::cli {
 namespace {
 
-/// Settings that a plan decides itself, or does not cost. Sizes of the mesh, ZeRO's stage and micro-batches are not among them.
+/// Settings that a plan decides itself, or whose cost it does not model. The mesh sizes, the ZeRO stage and micro-batches are not among
+/// them.
 constexpr std::string_view kNotKept[] = {"strategy.bucket_mb", "strategy.overlap", "strategy.update",   "parallel.schedule",
                                          "parallel.chunks",    "parallel.hybrid",  "parallel.sequence", "parallel.offload",
                                          "train.recompute",    "comm.compression", "comm.algorithm",    "comm.gradient_dtype"};

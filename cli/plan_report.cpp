@@ -15,9 +15,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 using observe::Align, observe::fit;
 
-constexpr double kWorthSaying = 0.005;  // of a step
+constexpr double kWorthSaying = 0.005;  // of a step; smaller gains are not shown
 
-/// The parts of a step by their names, as seconds.
+/// The parts of a step by name, in seconds.
 std::vector<std::pair<std::string, double>> split_parts(const perf::Split& split) {
   using Axis = schedule::Action::Axis;
   return {{"compute", split.compute},
@@ -31,7 +31,7 @@ std::vector<std::pair<std::string, double>> split_parts(const perf::Split& split
           {"stragglers", split.straggling}};
 }
 
-/// For a row of a table.
+/// A plan's name as it is shown in a row of a table.
 std::string short_title(const perf::Choice& choice) {
   constexpr std::string_view kLong = " micro-batches";
   std::string title = perf::title_of(choice);
@@ -39,7 +39,7 @@ std::string short_title(const perf::Choice& choice) {
   return title;
 }
 
-/// Wide enough for every title.
+/// The width of the longest title.
 int title_width(const std::vector<perf::Plan>& plans) {
   int width = 20;
   for (const perf::Plan& plan : plans) width = std::max(width, observe::columns(short_title(plan.choice)));
@@ -140,7 +140,7 @@ Json plan_json(const perf::PlanQuestion& question, const perf::Plan& plan) {
 }  // namespace
 
 std::string show_step(double seconds) {
-  // What would round to 1,000 of a unit is 1 of the next.
+  // A value that would round to 1,000 of a unit is printed as 1 of the next.
   if (seconds < 0.9995e-6) return fmt::format("{:.3g} ns", seconds * 1e9);
   if (seconds < 0.9995e-3) return fmt::format("{:.3g} µs", seconds * 1e6);
   if (seconds < 0.9995) return fmt::format("{:.3g} ms", seconds * 1e3);

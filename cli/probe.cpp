@@ -139,14 +139,14 @@ std::string cluster_text(const perf::Cluster& cluster) {
   return text;
 }
 
-/// Devices that are GPUs talk by NCCL where they are ranks of a job, each with its own.
+/// GPUs use NCCL if they belong to the ranks of a job, with one GPU per rank.
 comm::CommConfig connection_of(const measure::ProbeOptions& options, const comm::World& world) {
   comm::CommConfig config;
   if (options.device.is_cuda() && world.size > 1) config.engine = "nccl", tensor::use_gpu(world.local_rank);
   return config;
 }
 
-/// Numbers of ranks whose collectives are measured beside those of one rank for each device.
+/// Numbers of ranks for which collectives are measured, in addition to one rank per device.
 std::vector<std::int64_t> crowds_of(const ProbeFlags& flags, const comm::World& world, int workers) {
   if (world.size > 1 || (flags.ranks.empty() && workers == 1)) return {};
   std::vector<std::int64_t> ranks = flags.ranks.empty() ? std::vector<std::int64_t>{2 * workers} : whole_list(flags.ranks, "--ranks", 1024);
@@ -177,7 +177,7 @@ int run_probe(const ProbeFlags& flags) {
           [&](measure::Rank& rank) {
             const SteadyClock clock;
             measure::ProbeOptions own = options;
-            if (own.device.is_cuda()) own.device = tensor::parse_device("cuda");  // the one that this thread speaks to
+            if (own.device.is_cuda()) own.device = tensor::parse_device("cuda");  // the GPU that is current in this thread
             const tensor::OwnStream stream(own.device);
             auto measured = measure(rank, own, clock);
             if (rank.leads()) keep(cluster, std::move(measured));

@@ -1,4 +1,4 @@
-// paceline profile NETWORK|RECIPE: what the units of a network cost on this device, by batch size, measured with the passes of a run.
+// paceline profile NETWORK|RECIPE: measures what the units of a network cost on this device, by batch size, with the passes of a real run.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -28,14 +28,14 @@ namespace paceline::cli {
 namespace {
 
 struct ProfileFlags {
-  std::vector<std::string> words;  // a network or a recipe, and assignments
+  std::vector<std::string> words;  // a network or a recipe, and settings
   std::string batches = "8,32,128", workers = "1", precisions, optimizers = "sgd,adamw", out, steps;
   std::int64_t step_batch = 0;
   double seconds = 1;
   bool json = false;
 };
 
-/// The recipe; a network's key instead of a file stands for that network, as it is.
+/// The recipe. A network's key in place of a file means that network, with its default input.
 train::Recipe profiled_recipe(ProfileFlags flags) {
   if (flags.words.empty()) throw ConfigError("name a network or a recipe file; `paceline list networks` lists the networks");
   train::Recipe recipe;
@@ -50,7 +50,7 @@ train::Recipe profiled_recipe(ProfileFlags flags) {
   return recipe;
 }
 
-/// The form of samples: of the recipe's data where a recipe was given, else as the network takes them.
+/// The shape of samples: that of the recipe's data if a recipe was given, otherwise the network's default.
 data::Info info_of(const train::Recipe& recipe, bool of_data) {
   if (of_data) return train::make_datasets(recipe).training->info();
   const graph::Graph graph = graph::make_graph(recipe.model);
@@ -68,11 +68,11 @@ bool names_data(const ProfileFlags& flags) {
   return !names_network(flags.words.front()) || std::ranges::any_of(flags.words, is_name);
 }
 
-/// What is measured once everything was read and nothing refused.
+/// What to measure, after everything was read and validated.
 struct Measurement {
   train::Recipe recipe;
   data::Info info;
-  bool has_data = false;  // of the form that the network takes
+  bool has_data = false;  // data of the shape that the network takes
   std::vector<std::int64_t> workers;
   std::vector<perf::Precision> precisions;
   measure::NetworkProfileOptions options;
@@ -83,7 +83,7 @@ Measurement measurement_of(const ProfileFlags& flags, const comm::World& world) 
   made.recipe = profiled_recipe(flags);
   made.info = info_of(made.recipe, names_data(flags));
   made.has_data = names_data(flags) || !made.info.tokens;
-  if (!names_data(flags) && made.has_data) {  // images without a meaning
+  if (!names_data(flags) && made.has_data) {  // random images
     made.recipe.data.name = "random";
     made.recipe.data.shape.assign(made.info.input.begin(), made.info.input.end()), made.recipe.data.classes = made.info.classes;
   }
@@ -123,7 +123,7 @@ double total(const perf::ProfileTable& table, double perf::UnitSeconds::*pass, s
   return sum;
 }
 
-/// How much longer a whole step of a run takes than its pieces in the table. Every rank trains by itself, all at the same time.
+/// How much longer a whole step of a run takes than the sum of its units in the table. Every rank trains by itself, all at the same time.
 void measure_around(const Measurement& of, train::Recipe recipe, const measure::Rank& rank, perf::ProfileTable& table) {
   constexpr std::int64_t kLeast = 12, kMost = 200;  // steps
   recipe.optim = of.options.optimizers.front();
@@ -150,7 +150,7 @@ perf::ProfileTable profile_once(const Measurement& of, perf::Precision precision
   return table;
 }
 
-/// Tables of the same precision and workers are replaced, others stay.
+/// Replaces tables of the same precision and worker count; keeps the others.
 perf::Profile merged(perf::Profile fresh, const std::string& file) {
   std::error_code code;
   if (file == "-" || !std::filesystem::exists(file, code)) return fresh;
@@ -188,7 +188,7 @@ std::string table_text(const perf::ProfileTable& table) {
   return text + "\n";
 }
 
-/// What `--steps` asks for; nothing where it does not.
+/// What `--steps` asks for; nullopt without it.
 std::optional<ProfiledRuns> runs_of(const ProfileFlags& flags, const Measurement& of, const comm::World& world) {
   if (flags.steps.empty()) return std::nullopt;
   if (world.size > 1) throw ConfigError("--steps trains with the threads of one process; start it without a launcher");
@@ -205,7 +205,7 @@ std::optional<ProfiledRuns> runs_of(const ProfileFlags& flags, const Measurement
   return runs;
 }
 
-/// Seconds of a worker's passes at a batch.
+/// Seconds that a worker's passes take for a batch.
 double passes_seconds(const perf::ProfileTable& table, std::int64_t samples) {
   double sum = 0;
   for (std::size_t unit = 0; unit < table.units.size(); ++unit)
@@ -222,7 +222,7 @@ int run_profile(const ProfileFlags& flags) {
   perf::Profile profile{
       .network = network, .device = plain_name(tensor::device_name(tensor::parse_device(measurement.recipe.train.device))), .tables = {}};
   if (world.rank == 0) {
-    merged(profile, file);  // refused now rather than after minutes
+    merged(profile, file);  // fails now rather than after minutes of measuring
     if (file != "-") ensure_writable_folder(std::filesystem::absolute(file).parent_path());
   }
   {

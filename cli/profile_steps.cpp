@@ -18,7 +18,7 @@
 namespace paceline::cli {
 namespace {
 
-/// Ways in which workers share the work, of which each has costs of its own that no model counts.
+/// Ways in which workers share the work. Each has costs of its own that no model counts.
 const std::vector<std::vector<std::string>> kRuns = {
     {},
     {"comm.algorithm=ring"},
@@ -41,7 +41,7 @@ train::Recipe recipe_of(const std::vector<std::string>& words, std::int64_t work
 }  // namespace
 
 std::vector<std::string> profile_steps(const ProfiledRuns& runs, const graph::Graph& graph, observe::MeasuringLine& line) {
-  constexpr double kLeastSteps = 8, kMostSteps = 150, kMostWarmUp = 40;  // buckets are chosen in about 35 steps
+  constexpr double kLeastSteps = 8, kMostSteps = 150, kMostWarmUp = 40;  // choosing buckets takes about 35 steps
   catch_signals();
   std::vector<std::string> rows;
   std::string file;
@@ -54,7 +54,7 @@ std::vector<std::string> profile_steps(const ProfiledRuns& runs, const graph::Gr
       line.say(title);
       try {
         const train::Recipe recipe = recipe_of(words, workers, runs.batch);
-        const std::int64_t each = recipe.servers() ? workers : 1;  // steps of a parameter server are minibatches
+        const std::int64_t each = recipe.servers() ? workers : 1;  // a parameter server's steps are minibatches
         const double wanted = runs.seconds / std::max(runs.step_s, 1e-9);
         const bench::Measured trial =
             bench::run_trial({.words = words,

@@ -1,4 +1,4 @@
-// Whole steps of runs, for `paceline profile --steps`: one of each kind, so that predictions learn what no model counts.
+// Whole steps of runs, for `paceline profile --steps`: one run of each kind, from which predictions learn what no model counts.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@
 namespace paceline::cli {
 
 struct ProfiledRuns {
-  std::vector<std::string> words;     // of `paceline train`: the recipe of one worker
+  std::vector<std::string> words;     // the arguments of `paceline train`: the recipe of one worker
   std::vector<std::int64_t> workers;  // threads of this host
-  std::int64_t batch = 0;             // of all of them together
+  std::int64_t batch = 0;             // of all workers together
   int cores = 1;
-  double step_s = 0;   // what a worker alone needs for it, roughly
-  double seconds = 1;  // to measure each run for
+  double step_s = 0;   // roughly what one worker needs for it
+  double seconds = 1;  // how long to measure each run
 };
 
-/// Trains with every kind of run that the network and the batch allow, and keeps the steps beside the cluster by which such runs are
-/// predicted (perf/run_steps.h). Returns the lines of a table.
+/// Trains with every kind of run that the network and the batch allow, and stores the steps next to the cluster whose predictions they
+/// correct (perf/run_steps.h). Returns the lines of a table.
 std::vector<std::string> profile_steps(const ProfiledRuns& runs, const graph::Graph& graph, observe::MeasuringLine& line);
 
 }  // namespace paceline::cli

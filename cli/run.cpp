@@ -62,7 +62,8 @@ launch::Request request_of(const RunFlags& flags, const launch::Machine& machine
   return request;
 }
 
-/// The key of a job that several launchers start. They must share one, and other users can read a command line.
+/// The key of a job that several launchers start. All launchers need the same key, and it cannot be a flag, because other users can read
+/// command lines.
 std::string common_key(const RunFlags& flags) {
   const char* given = std::getenv("PACELINE_JOB");
   std::string key = !flags.key_file.empty() ? read_key(flags.key_file) : given != nullptr ? given : "";
@@ -73,7 +74,7 @@ std::string common_key(const RunFlags& flags) {
   return flags.job.empty() ? key : fmt::format("{}.{}", key, flags.job);
 }
 
-/// The address of rank 0, if the user gives one. With several launchers it is required: none of them knows the others.
+/// The address of rank 0, if the user gives one. With several launchers it is required, because none of them knows the others.
 void set_address(const RunFlags& flags, int nodes, launch::Job& job) {
   job.address = flags.address;
   job.port = flags.port;
@@ -96,7 +97,7 @@ void set_address(const RunFlags& flags, int nodes, launch::Job& job) {
   job.token = common_key(flags);
 }
 
-/// NAME with its value here, or NAME=VALUE. All PACELINE_… variables are passed on; those given here win.
+/// NAME with its value in this process, or NAME=VALUE. All PACELINE_… variables are passed on; those given here take precedence.
 std::vector<std::string> exported(const std::vector<std::string>& asked) {
   std::vector<std::string> variables;
   for (char** variable = environ; *variable != nullptr; ++variable)
@@ -113,7 +114,7 @@ std::vector<std::string> exported(const std::vector<std::string>& asked) {
 
 std::filesystem::path this_program() { return std::filesystem::read_symlink("/proc/self/exe"); }
 
-/// This program itself, if a recipe or one of its commands is given in place of a program.
+/// This program itself, if the user gave a recipe or one of its commands instead of a program.
 std::vector<std::string> program_of(std::vector<std::string> words) {
   if (words.empty())
     throw ConfigError("no program to run; use `paceline run -np 2 -- PROGRAM ARGUMENTS…`, or `paceline run -np 2 -- train my.toml`");
@@ -123,7 +124,7 @@ std::vector<std::string> program_of(std::vector<std::string> words) {
   return words;
 }
 
-/// Refuses a recipe that cannot work once, here, instead of in every rank. If no rank is on this host, the recipe's files may be missing
+/// Rejects a recipe that cannot work once, here, instead of in every rank. If no rank runs on this host, the recipe's files need not exist
 /// here.
 void refuse_wrong_recipe(const launch::Job& job) {
   std::error_code ignored;
@@ -205,8 +206,8 @@ void spell_out(const CLI::App& app, std::vector<std::string>& words) {
     const CLI::Option* option = run->get_option_no_throw(words[i]);
     if (option != nullptr && option->get_items_expected_min() > 0) ++i;  // its value
   }
-  // CLI11 would take what follows for arguments of the command above; without it, the first word that is no flag begins the program as
-  // well.
+  // Without this, CLI11 would take what follows for arguments of the parent command; even so, the first word that is not a flag begins the
+  // program.
   if (i < words.size() && words[i] == "--") words.erase(words.begin() + static_cast<std::ptrdiff_t>(i));
 }
 

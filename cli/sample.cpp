@@ -38,7 +38,7 @@ std::unique_ptr<const data::Tokenizer> tokenizer_for(const SampleFlags& flags, c
   return tokenizer;
 }
 
-/// The prompt; if there is none, the beginning of a document.
+/// The prompt, or the beginning of a document if there is none.
 std::vector<std::int64_t> prompt_tokens(const SampleFlags& flags, const data::Tokenizer& tokenizer) {
   std::vector<std::uint32_t> tokens;
   if (!flags.prompt.empty()) tokenizer.encode(flags.prompt, tokens);

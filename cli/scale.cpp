@@ -1,9 +1,9 @@
-// paceline scale [RECIPE] [section.key=value …] --workers 1,2,4: how training speeds up with more workers, measured.
+// paceline scale [RECIPE] [section.key=value …] --workers 1,2,4: measures how training speeds up with more workers.
 //
-// Weak: the recipe's batch is that of one worker, and the whole grows with the workers. Strong: the recipe's batch is the whole, and
-// workers share it. Speed-up is the rate over that of one worker, efficiency the speed-up over the number of workers; where one worker is
-// not among the numbers, an equal share of the fewest stands in for it. Every worker has the same number of threads, one unless the recipe
-// says more, so that one worker is not given the cores of two.
+// Weak scaling: the recipe's batch is per worker, so the global batch grows with the workers. Strong scaling: the recipe's batch is global,
+// and the workers share it. Speed-up is the rate over that of one worker, efficiency the speed-up over the number of workers; if one worker
+// was not measured, the rate of the smallest worker count is divided by that count instead. Every worker has the same number of threads, by
+// default one, so that a single worker does not get the cores of two.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ namespace {
 using nlohmann::ordered_json;
 
 struct ScaleFlags {
-  std::vector<std::string> words;  // the recipe and the assignments
+  std::vector<std::string> words;  // the recipe and the settings
   std::vector<std::int64_t> workers = {1, 2};
   std::string mode = "both", svg;
   std::int64_t steps = 100, warm_up = 40;
@@ -58,7 +58,7 @@ train::Recipe recipe_of(const ScaleFlags& flags) {
   return recipe;
 }
 
-/// The rows in the order in which they are shown. A recipe that some number of workers cannot train is refused here, before anything runs.
+/// The rows in the order in which they are shown. A recipe that some worker count cannot train is rejected here, before anything runs.
 std::vector<Scaled> rows_of(const ScaleFlags& flags, const train::Recipe& recipe) {
   std::vector<std::int64_t> numbers = flags.workers;
   std::ranges::sort(numbers);
@@ -79,7 +79,7 @@ std::vector<Scaled> rows_of(const ScaleFlags& flags, const train::Recipe& recipe
 
 void measure(std::vector<Scaled>& rows, const ScaleFlags& flags, std::int64_t threads) {
   observe::MeasuringLine line;
-  std::map<std::pair<std::int64_t, std::int64_t>, bench::Measured> done;  // one worker's weak run is its strong one
+  std::map<std::pair<std::int64_t, std::int64_t>, bench::Measured> done;  // with one worker, the weak run is the strong one
   for (Scaled& row : rows) {
     const auto [known, fresh] = done.try_emplace({row.workers, row.batch});
     if (fresh) {
@@ -93,7 +93,7 @@ void measure(std::vector<Scaled>& rows, const ScaleFlags& flags, std::int64_t th
                                        stop_requested);
     }
     row.measured = known->second;
-    const Scaled& fewest = *std::ranges::find(rows, row.mode, &Scaled::mode);  // rows of a mode begin with it
+    const Scaled& fewest = *std::ranges::find(rows, row.mode, &Scaled::mode);  // the first row of each mode
     row.speed_up = row.measured.samples_per_s / fewest.measured.samples_per_s * static_cast<double>(fewest.workers);
   }
 }
@@ -118,7 +118,7 @@ ordered_json to_json(const std::vector<Scaled>& rows) {
   return list;
 }
 
-/// The speed-up as a bar, before the lighter one that perfect scaling would have drawn.
+/// The speed-up as a bar, over a lighter one for perfect scaling.
 std::string bar(const Scaled& row, std::int64_t most_workers) {
   constexpr double kColumns = 24;
   const auto length = [&](double speed_up) {

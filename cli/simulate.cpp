@@ -1,4 +1,4 @@
-// paceline simulate NETWORK|RECIPE: replays the steps of a job on a cluster that nobody has to own.
+// paceline simulate NETWORK|RECIPE: replays the steps of a job on a simulated cluster.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,10 +30,10 @@ namespace paceline::cli {
 namespace {
 
 constexpr double kMostHosts = 1e6;     // of a cluster file
-constexpr std::int64_t kSamples = 32;  // of a worker, where only a network is named
+constexpr std::int64_t kSamples = 32;  // per worker, if only a network is named
 
 struct SimulateFlags {
-  std::vector<std::string> words;  // a network or a recipe, and assignments
+  std::vector<std::string> words;  // a network or a recipe, and settings
   std::string cluster = "skylake", profile, jitter, mtbf, checkpoint_every, checkpoint_time, restart_time = "5m", trace, picture;
   std::vector<std::string> slow_hosts, slow_switches;
   std::int64_t workers = 0, batch = 0, steps = 20, switch_hosts = 0, traced = 16;
@@ -49,7 +49,7 @@ double number_before(std::string_view text, std::string_view& rest, const char* 
   return value;
 }
 
-/// "90s", "5m", "1.5h", "30d", "4y"; seconds.
+/// Parses "90s", "5m", "1.5h", "30d", "4y" into seconds.
 double duration_of(const std::string& text, const char* flag) {
   std::string_view unit;
   const double value = number_before(text, unit, flag);
@@ -60,7 +60,7 @@ double duration_of(const std::string& text, const char* flag) {
   throw ConfigError(fmt::format("{}: '{}' needs a unit (ms, s, m, h, d or y), for example {} 30m", flag, text, flag));
 }
 
-/// "3:10": number 3 is ten times slower.
+/// Parses "3:10": number 3 is ten times slower.
 std::vector<sim::Faults::Slow> slow_of(const std::vector<std::string>& texts, const char* flag) {
   std::vector<sim::Faults::Slow> slow;
   for (const std::string& text : texts) {
@@ -76,7 +76,7 @@ std::vector<sim::Faults::Slow> slow_of(const std::vector<std::string>& texts, co
   return slow;
 }
 
-/// --jitter gamma:25, exponential_tail:0.2 or constant; without it timing.distribution, where a word sets that, else constant.
+/// --jitter gamma:25, exponential_tail:0.2 or constant. Without it: timing.distribution if an argument sets that, else constant.
 void set_jitter(ps::TimingConfig& timing, const SimulateFlags& flags) {
   const auto sets = [](const std::string& word) {
     return word.starts_with("timing.distribution=") || word.starts_with("timing.shape=") || word.starts_with("timing.tail=");
@@ -126,12 +126,12 @@ train::Recipe simulated_recipe(SimulateFlags& flags, const perf::Cluster& cluste
     throw ConfigError(
         "strategy.name=plan: the simulator needs a fixed strategy; run `paceline plan … --write-recipe planned.toml`, then simulate "
         "planned.toml");
-  if (recipe.ps.executor == "auto") recipe.ps.executor = "processes";  // on hosts of their own, as they are simulated
+  if (recipe.ps.executor == "auto") recipe.ps.executor = "processes";  // the simulated workers have hosts of their own
   train::validate(recipe);
   return recipe;
 }
 
-/// By a rule of thumb where nobody says it: parameters and moments, at a gigabyte a second.
+/// A rule of thumb if no flag sets it: parameters and moments, at one gigabyte per second.
 double checkpoint_seconds(const SimulateFlags& flags, const graph::Graph& graph, int moments) {
   if (!flags.checkpoint_time.empty()) return duration_of(flags.checkpoint_time, "--checkpoint-time");
   return 4.0 * (1 + moments) * static_cast<double>(graph.parameter_count()) / 1e9;
@@ -158,7 +158,7 @@ void add_failures(Simulation& simulation, const SimulateFlags& flags, double che
   simulation.survival = observe::patiently("simulating failures", [&] { return sim::survive(failing, simulation.replayed.steps); });
 }
 
-/// Seconds of compute actions, by the device's roofline or as they were measured.
+/// Seconds of compute actions, from the device's roofline or as measured.
 struct DeviceTimes {
   std::optional<perf::Profile> profile;
   std::unique_ptr<perf::ComputeTimes> times;
@@ -177,7 +177,7 @@ struct DeviceTimes {
   }
 };
 
-/// Of several cuts into buckets a run keeps the fastest.
+/// A run tries several bucket sizes and keeps the fastest.
 void choose_settings(Simulation& simulation, const train::RecipeStep& step, const perf::CostModel& model, const perf::ComputeTimes& times,
                      bool asynchronous) {
   for (const schedule::ProgramSettings& settings : step.settings) {
@@ -198,7 +198,7 @@ sim::Job job_of(const SimulateFlags& flags, const train::Recipe& recipe, const p
   return job;
 }
 
-/// Spans of the first ranks go to the file of --trace.
+/// The spans of the first ranks are written to the file of --trace.
 void add_trace(sim::Job& job, observe::Bus& bus, const SimulateFlags& flags) {
   bus.add(std::make_unique<observe::Trace>(flags.trace, bus));
   job.traced = static_cast<int>(std::min<std::int64_t>(flags.traced, flags.workers));
@@ -234,7 +234,7 @@ int run_simulate(SimulateFlags flags) {
   job.stages = step.programs(simulation.settings), job.settings = simulation.settings;
   if (step.period > 1) {
     job.between = step.programs_between(simulation.settings), job.period = step.period;
-    job.steps = (job.steps + step.period - 1) / step.period * step.period;  // whole periods
+    job.steps = (job.steps + step.period - 1) / step.period * step.period;  // rounded up to whole periods
   }
 
   observe::Bus bus;

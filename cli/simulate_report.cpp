@@ -34,7 +34,7 @@ Shares shares_of(const sim::Spent& spent) {
 
 struct Utilisation {
   Shares mean;
-  std::size_t busiest = 0, idlest = 0;  // ranks that compute most and least
+  std::size_t busiest = 0, idlest = 0;  // the ranks that compute the most and the least
 };
 Utilisation utilisation_of(const std::vector<sim::Spent>& ranks) {
   Utilisation use;
@@ -80,7 +80,7 @@ std::string failures_text(const Simulation& simulation) {
   return text;
 }
 
-/// Of all steps, the share that took no longer.
+/// The step time that this share of all steps does not exceed.
 Panel distribution_panel(const Simulation& simulation) {
   std::vector<double> steps = simulation.replayed.steps;
   std::ranges::sort(steps);

@@ -1,4 +1,4 @@
-// What `paceline simulate` found: as text, as JSON, as a picture.
+// What `paceline simulate` found: as text, as JSON, as an SVG.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,25 +11,25 @@
 
 namespace paceline::cli {
 
-/// One simulated job and all that is said of it.
+/// One simulated job and everything that is reported about it.
 struct Simulation {
   std::string network, cluster, strategy, jitter;
   schedule::ProgramSettings settings = {};
   sim::Replayed replayed = {};
-  double modelled_s = 0;                // a step by the closed forms: no jitter, nothing slow, no contention but that of the model
-  std::vector<std::string> notes = {};  // of the model
+  double modelled_s = 0;                // of a step, by closed forms: no jitter, no stragglers, no contention beyond the model's
+  std::vector<std::string> notes = {};  // that the model made
   std::optional<sim::FailureSettings> failing = {};
   std::optional<sim::Survival> survival = {};
-  double expected_share = 1;  // of goodput, by Daly's model
-  double simulated_in_s = 0;  // by the clock on the wall
+  double expected_share = 1;  // expected goodput, by Daly's model
+  double simulated_in_s = 0;  // wall-clock time
 };
 
-/// The step that a share of all steps do not exceed.
+/// The step time that the given share of all steps does not exceed.
 double percentile(std::vector<double> steps, double share);
 
 std::string simulation_text(const Simulation& simulation);
 nlohmann::ordered_json simulation_json(const Simulation& simulation);
-/// SVG.
+/// As SVG.
 std::string simulation_picture(const Simulation& simulation);
 
 }  // namespace paceline::cli

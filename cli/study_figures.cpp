@@ -17,14 +17,14 @@ using perf::Method;
 using perf::Topology;
 
 constexpr double kMs = 1e3;
-constexpr double kUnfused = 0.1;  // where a logarithmic axis of MB shows the layers that are reduced alone
+constexpr double kUnfused = 0.1;  // on a logarithmic axis in MB: where layers that are reduced one by one are drawn
 constexpr const char* kSolidAndDashed = " · solid: allreduce during the backward pass; dashed: after it";
 
 /// How a sweep is drawn.
 struct SweepLook {
   std::string_view sweep;
   const char *title, *label, *caption;
-  double scale;  // of the swept value, for the axis
+  double scale;  // of the swept value on the axis
   bool log_y;
 };
 constexpr SweepLook kLooks[] = {

@@ -77,7 +77,7 @@ std::string cell_text(const Json& cell) {
   return cell.is_string() ? cell.get<std::string>() : cell.is_number_float() ? fmt::format("{:.6g}", cell.get<double>()) : cell.dump();
 }
 
-/// At the options' own point.
+/// At the point that the options select.
 bool is_own_point(const perf::Study& study, const perf::StepRow& row) { return row.sweep == "batch" && row.batch == study.options.batch; }
 
 }  // namespace

@@ -49,7 +49,7 @@ int run_tokenize(const TokenizeFlags& flags) {
                              static_cast<double>(all) / 1e6, static_cast<double>(done) / 1e6 / seconds()));
     });
   }
-  if (gpt2) {  // so that samples can be read wherever the folder goes
+  if (gpt2) {  // so that samples can be decoded wherever the folder is moved
     write_atomically(options.folder / data::kVocabularyFile, read_file(flags.vocabulary));
     write_atomically(options.folder / data::kMergesFile, read_file(flags.merges));
   }

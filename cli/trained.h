@@ -1,4 +1,4 @@
-// What commands on a trained network share: the run, and settings that change its recipe.
+// What commands on a trained network share: the run, and settings that override its recipe.
 #pragma once
 
 #include "command.h"
@@ -18,7 +18,8 @@ inline void add_trained_flags(CLI::App& app, TrainedFlags& flags) {
   add_json_flag(app, flags.json);
 }
 
-/// The network of the flags' run, on other data or another device if the settings say so. ConfigError if a word is not an assignment.
+/// The network of the run that the flags name, on other data or another device if the settings say so. ConfigError if an argument is not a
+/// setting.
 inline train::TrainedRun open_trained(const TrainedFlags& flags) {
   for (const std::string& word : flags.settings)
     if (!is_assignment(word))

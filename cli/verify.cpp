@@ -1,5 +1,5 @@
-// paceline verify [RUN|FOLDER …]: how far the predictions of runs were off, from their summaries; or, with --table, those of the planner's
-// model from a table of measured steps.
+// paceline verify [RUN|FOLDER …]: how far off the predictions of runs were, from their summaries; or, with --table, how far off the
+// planner's model is from a table of measured steps.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -34,7 +34,7 @@ Verification read_runs(const VerifyFlags& flags) {
       ++found;
       try {
         if (const auto run = observe::read_verified(summary)) runs.push_back(*run);
-      } catch (const DataError& problem) {  // one odd file says nothing about the others
+      } catch (const DataError& problem) {  // one bad file says nothing about the others
         log::warning("left out: {}", problem.what());
       }
     }

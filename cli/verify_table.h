@@ -11,7 +11,7 @@ struct TableFlags {
   std::int64_t seed = 1;
 };
 
-/// Adds --table and what goes with it alone; returns --table.
+/// Adds --table and the flags that only apply with it; returns --table.
 CLI::Option* add_table_flags(CLI::App& app, TableFlags& flags);
 int run_verify_table(const TableFlags& flags, bool json);
 

@@ -39,8 +39,8 @@ class OwnCores {
   std::vector<int> before_;  // empty: nothing was changed
 };
 
-/// ConfigError if there are many more computing `threads` than cores: they would only keep each other waiting, and in the extreme the
-/// process could not even be stopped. `setting` is the user's name for them.
+/// ConfigError if there are many more computing `threads` than cores: they would only wait for each other, and in extreme cases the process
+/// could not even be stopped. `setting` is the user's name for them.
 void check_threads(std::string_view setting, std::int64_t threads);
 
 }  // namespace paceline

@@ -1,5 +1,5 @@
-// Checksums. crc32c protects what is written to files and sent over the network; ContentHash identifies a state, so that two runs can be
-// compared by sixteen digits.
+// Checksums. crc32c protects what is written to files and sent over the network; ContentHash identifies a state, so that comparing two runs
+// takes sixteen digits.
 #pragma once
 
 #include <array>

@@ -11,6 +11,6 @@ std::string random_bytes(std::size_t count);
 /// The bytes as text.
 std::string hex(std::string_view bytes);
 
-inline constexpr std::size_t kKeyBytes = 16;  // of a job's key: too many to try
+inline constexpr std::size_t kKeyBytes = 16;  // of a job's key: too many to guess
 
 }  // namespace paceline

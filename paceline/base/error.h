@@ -30,7 +30,7 @@ class DataError : public Error {
       : Error(file + ", byte " + std::to_string(offset) + ": " + what), file_(file), offset_(offset) {}
 
   const std::string& file() const { return file_; }
-  std::int64_t offset() const { return offset_; }  ///< -1 where no single byte is to blame
+  std::int64_t offset() const { return offset_; }  ///< -1 if no single byte is the cause
 
  private:
   std::string file_;
@@ -53,7 +53,7 @@ class PeerError : public Error {
   std::int64_t step_;
 };
 
-/// The rank was given up because nothing was heard of it for the time silent(): it is stopped or unreachable.
+/// The rank was given up because it was silent for silent(): it is stopped or unreachable.
 class PeerSilent : public PeerError {
  public:
   PeerSilent(int rank, const std::string& operation, std::int64_t step, const std::string& what, std::chrono::nanoseconds silent)

@@ -19,8 +19,8 @@ struct FileStamp {
   std::uint32_t crc32c = 0;
 };
 
-/// A file that is being written, and that vanishes unless it is committed. If the target is a link, the file that it names is replaced.
-/// Every failure is a DataError with the system's reason; so is a target that exists and is not a regular file.
+/// A file that is being written, and that is removed unless it is committed. If the target is a link, the file that it points to is
+/// replaced. Every failure is a DataError with the system's reason; a target that exists and is not a regular file is one too.
 class AtomicFile {
  public:
   enum class Readers { everybody, owner };  // as far as the umask permits

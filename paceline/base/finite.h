@@ -1,4 +1,4 @@
-// Whether values are finite: one NaN or infinity spoils whatever it is added to.
+// Tests whether values are finite: a single NaN or infinity contaminates every sum that it enters.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,7 @@
 
 namespace paceline {
 
-/// A whole number from 0 to `most`; nothing for any other value.
+/// A whole number from 0 to `most`; nullopt for any other value.
 inline std::optional<std::int64_t> whole_number(const nlohmann::json& value, std::int64_t most = std::numeric_limits<std::int64_t>::max()) {
   if (!value.is_number_unsigned()) return std::nullopt;
   const auto number = value.get<std::uint64_t>();

@@ -17,7 +17,7 @@ struct ProcessState {
   bool is_stopped() const { return state == 'T' || state == 't'; }
 };
 
-/// Nothing if there is no such process.
+/// Nullopt if there is no such process.
 std::optional<ProcessState> process_state(pid_t process);
 
 /// How long ago this process was started, to a hundredth of a second.

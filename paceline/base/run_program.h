@@ -1,4 +1,4 @@
-// What main() needs: errors become one line and an exit code, and closed standard streams do no harm.
+// The frame around main(): errors become one line and an exit code, and closed standard streams do no harm.
 #pragma once
 
 #include <cstdint>

@@ -30,7 +30,7 @@ constexpr DtypeRow kDtypes[] = {{Dtype::F64, "F64", 8}, {Dtype::F32, "F32", 4}, 
 
 const DtypeRow& row_of(Dtype dtype) { return kDtypes[static_cast<std::size_t>(dtype)]; }
 
-/// The bytes of a tensor, or nothing if the product overflows.
+/// The size of a tensor in bytes; nullopt if the product overflows.
 std::optional<std::uint64_t> bytes_of(Dtype dtype, std::span<const std::int64_t> shape) {
   std::uint64_t bytes = size_of(dtype);
   // A zero makes the product zero even if other factors overflow, so it is checked first.

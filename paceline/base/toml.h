@@ -10,7 +10,7 @@
 
 namespace paceline {
 
-/// One key, or with an empty key the heading of a section. [link.ethernet] is the section "link.ethernet".
+/// One key, or the heading of a section if the key is empty. [link.ethernet] is the section "link.ethernet".
 struct TomlEntry {
   std::string section, key;
   Value value;

@@ -1,8 +1,8 @@
 // Strategies with a parameter server: a pair of an update rule and a consistency (ps/), run by one of its executors (virtual clock, replay,
 // threads, processes).
 //
-// To the Trainer such a strategy is a single worker that stands for all. A step is one worker's minibatch, assigned to the worker that may
-// compute next, so that an epoch uses every sample once, however fast each worker is.
+// To the Trainer such a strategy looks like a single worker. A step is one worker's minibatch, assigned to the worker that may compute
+// next, so that an epoch uses every sample once, however fast each worker is.
 #pragma once
 
 #include <memory>
@@ -24,7 +24,7 @@ class Central : public step::Strategy, public step::Centralised {
   void agree() final { show(settings_.ps.statistics); }
   std::vector<std::string> views() const final;
 
-  // For workers in the Trainer's process, where a step is done when it returns.
+  // For workers in the Trainer's process: a step is complete when it returns.
   bool reads_batches() const override { return true; }
   step::StepResult finish() override { return {}; }
   bool wants_checkpoint() const override { return false; }
@@ -42,7 +42,7 @@ class Central : public step::Strategy, public step::Centralised {
   Settings settings_;
 };
 
-/// The strategy that `settings` describe. ConfigError if it is not possible.
+/// Creates the strategy that `settings` describe. ConfigError if it is impossible.
 std::unique_ptr<step::Strategy> make_central(const step::Context& context, const Settings& settings);
 
 /// The executors: one thread computes for all workers, by a virtual clock or in the order of a recorded run; workers are threads; or

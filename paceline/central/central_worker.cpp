@@ -16,8 +16,8 @@ namespace {
 
 // Names in a checkpoint.
 constexpr const char *kResidual = "residual", *kVelocity = "velocity", *kPushes = "pushes";
-constexpr int kAskingShare = 100;                           // asking takes at most one part in this many of the time
-constexpr Nanoseconds kNap = std::chrono::milliseconds(1);  // for a straggler that may be cancelled
+constexpr int kAskingShare = 100;                           // asking takes at most 1/100 of the time
+constexpr Nanoseconds kNap = std::chrono::milliseconds(1);  // how often a straggler that may be cancelled checks
 
 }  // namespace
 
@@ -92,7 +92,7 @@ void CentralWorker::forward_and_backward(const step::Batch& batch, const step::P
 at::Tensor CentralWorker::pass(const step::Batch& batch, const std::function<void(const at::Tensor&)>& told) {
   if (module_->device().is_cpu())
     return pass_.run(batch, batch.weight(1), cancels_ ? [this](auto&&...) { ask(); } : nn::GradientReady{}, told);
-  // A recorded pass cannot be interrupted: the report, which carries the loss, comes after all of it.
+  // A recorded pass cannot be interrupted, so the report, which carries the loss, follows the whole pass.
   place_.copy_from(batch);
   recorded_.run(place_, [&] { sums_ = pass_.run(place_, place_.weight(1)); });
   told(sums_);
@@ -118,7 +118,7 @@ void CentralWorker::push(float rate) {
   local_.pushed();
 }
 
-// Residuals as long as the arena, whichever servers they are for.
+// Residuals have the length of the arena, whichever servers they belong to.
 std::vector<step::NamedTensor> CentralWorker::save() const {
   std::vector<step::NamedTensor> state = local_.save();
   const std::vector<ps::Unsent> unsent = client_->unsent();
@@ -134,7 +134,7 @@ std::vector<step::NamedTensor> CentralWorker::save() const {
   return state;
 }
 
-// A checkpoint of workers that compressed nothing has no residuals: they begin with none.
+// A checkpoint of workers without compression has no residuals; they start at zero.
 void CentralWorker::load(std::span<const step::NamedTensor> state) {
   local_.load(state);
   const auto restore = [&](const char* name, const ps::Unsent& server, std::span<float> into) {

@@ -22,7 +22,7 @@ LocalWorker::LocalWorker(const Duties& duties, NormReports* norms, tensor::Arena
 }
 
 const at::Tensor& LocalWorker::sent() const {
-  if (refused_ && updater_) return arena_.gradients();  // the receiver sees why
+  if (refused_ && updater_) return arena_.gradients();  // the server sees why
   if (duties_.replica) return memory_.parameters;
   return memory_.pushed.defined() ? memory_.pushed : arena_.gradients();
 }
@@ -50,7 +50,7 @@ bool LocalWorker::take_gradient(float rate) {
   const bool first = visits(), last = ends_period();
   ++iteration_, ++since_visit_;
   updates_before_ = updates_;
-  refused_ = updater_ && !step::all_finite(gradients);  // it must not enter the momentum and the parameters
+  refused_ = updater_ && !step::all_finite(gradients);  // keeps it out of the momentum and the parameters
   if (refused_) return true;
   if (updater_) {
     own_step(rate);

@@ -16,10 +16,10 @@ bool Minibatches::begin(const ps::Task& task, Nanoseconds now) {
     count(before.mapped());
     return false;
   }
-  if (completed_.contains(task.step)) return false;  // by a worker that has come back since the restart
+  if (completed_.contains(task.step)) return false;  // by a worker that reconnected after the restart
   const auto holder = std::ranges::find(before_, task.step, [](const auto& entry) { return entry.second; });
   if (holder == before_.end()) return true;
-  // The worker that had it may still compute it, and reconnects when it is done.
+  // The worker that had it may still be computing it, and reconnects when it is done.
   assigned_[holder->first] = task.step;
   expected_[holder->first] = {task, now + deadline_};
   return false;

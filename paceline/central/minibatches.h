@@ -19,28 +19,28 @@ namespace paceline::central {
 
 class Minibatches {
  public:
-  /// `durable`: servers have journals, so that a push of a worker that reconnected counts. A worker that is expected back has `deadline` to
-  /// return.
+  /// `durable`: servers have journals, so that a push of a worker that reconnected counts. A worker that is expected back must return
+  /// within `deadline`.
   Minibatches(bool durable, Nanoseconds deadline) : durable_(durable), deadline_(deadline) {}
 
-  /// Called during the replay of a journal, before any minibatch is assigned: which ones workers had, and which are complete.
+  /// Called while a journal is replayed, before any minibatch is assigned: which minibatch each worker had, and which are complete.
   void replay(ps::Journal::Kind kind, int worker, const ps::Completed& minibatch);
   std::int64_t replayed() const { return std::ssize(replayed_); }
 
-  /// The run is at this minibatch: returns whether it needs a worker. Otherwise it was completed before a restart, or the worker that had
-  /// it then is expected back with it. Minibatches before the very first one are complete.
+  /// The run has reached this minibatch. Returns whether it needs a worker. It does not if it was completed before a restart, or if the
+  /// worker that had it is expected back with it. Minibatches before the very first one are complete.
   bool begin(const ps::Task& task, Nanoseconds now);
   void add(const ps::Task& task) { waiting_.push_back(task); }
 
-  /// A worker asks for work, so it has none. Minibatches whose worker did not come back in time become available again.
+  /// A worker asks for work, so it has none. Minibatches whose worker did not return in time become available again.
   void asks(int worker, Nanoseconds now);
   bool any_for(int worker) const { return expected_.contains(worker) || !waiting_.empty(); }
-  /// The one with which the worker was expected back, else the first that is waiting.
+  /// The minibatch with which the worker was expected back, otherwise the first one waiting.
   ps::Task assign(int worker);
-  /// Returns whether it counts: only the first completion does, and without journals only that of the worker that has it.
+  /// Returns whether the completion counts: only the first one does, and without journals only that of the worker that has it assigned.
   bool complete(int worker, const ps::Completed& minibatch);
-  /// Its worker is gone. `keeps_place`: it is expected back and gets the same minibatch again, since another's would fill its place in a
-  /// round a second time on servers that had the first. Returns false if the minibatch is complete.
+  /// Its worker is gone. `keeps_place`: the worker is expected back and gets the same minibatch again, because another one would fill its
+  /// place in a round twice on servers that already had the first. Returns false if the minibatch is complete.
   bool lose(int worker, const ps::Task& task, bool keeps_place, Nanoseconds now);
 
   std::int64_t waiting() const { return std::ssize(waiting_); }
@@ -61,10 +61,10 @@ class Minibatches {
   Nanoseconds deadline_;
   bool begun_ = false;
   std::deque<ps::Task> waiting_;
-  std::map<int, std::int64_t> assigned_;  // workers that have a minibatch, and its number
-  std::map<int, Expected> expected_;      // of workers that are expected back, with what they had
+  std::map<int, std::int64_t> assigned_;  // the minibatch of each worker that has one
+  std::map<int, Expected> expected_;      // workers that are expected back, with what they had
   ps::SequenceSet completed_;
-  std::map<int, std::int64_t> before_;              // a restart: the last minibatch of each worker, from the journal
+  std::map<int, std::int64_t> before_;              // before a restart: the last minibatch of each worker, from the journal
   std::map<std::int64_t, ps::Completed> replayed_;  // completed before a restart, and not yet counted
   std::int64_t finished_ = 0;
   Finished sums_;

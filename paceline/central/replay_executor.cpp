@@ -1,8 +1,8 @@
 // Replays a recorded run: every worker visits the server in the recorded order, with the minibatches that it had. So the server gets the
 // same pushes, computed at the same versions, and ends with the same bits if the arithmetic is the same (train.threads, the device).
 //
-// Minibatches arrive in the order in which they were assigned, and pulls in another: a minibatch waits for its turn. Everything that can
-// happen happens at once, so that nothing is in flight that the recorded run had finished.
+// Minibatches arrive in the order in which they were assigned, and pulls in another: a minibatch waits for its turn. Whatever can happen
+// happens immediately, so that nothing is still in flight that the recorded run had finished.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -67,7 +67,7 @@ class ReplayExecutor final : public VirtualExecutor {
   }
 
  private:
-  /// Computes minibatches that begin without a pull, in the middle of a worker's period. True if there were any.
+  /// Computes minibatches that begin without a pull, in the middle of a worker's period. Returns true if there were any.
   bool go_on_between_visits() {
     bool any = false;
     for (auto& own : own_)
@@ -75,7 +75,7 @@ class ReplayExecutor final : public VirtualExecutor {
     return any;
   }
 
-  /// True if it has happened.
+  /// Returns true if the event has happened.
   bool next_event() {
     if (at_ == events_.size()) return false;
     const std::int64_t number = static_cast<std::int64_t>(at_) + 1;
@@ -114,7 +114,7 @@ class ReplayExecutor final : public VirtualExecutor {
   }
 
   std::vector<Minibatch> minibatches_;        // by number
-  std::vector<std::size_t> events_;           // of which minibatch each is
+  std::vector<std::size_t> events_;           // by worker: what it still has to compute
   std::vector<std::deque<std::size_t>> own_;  // by worker: what it has still to compute
   std::int64_t first_ = 0;                    // minibatch
   std::size_t at_ = 0;                        // next event

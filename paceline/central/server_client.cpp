@@ -22,7 +22,7 @@ namespace {
 
 constexpr auto kLook = std::chrono::milliseconds(20);  // how often a server checks whether all workers have left
 
-/// The module's parameters in an arena that servers can serve.
+/// The module's parameters in an arena, so that servers can hold them.
 tensor::Arena adopt_served(torch::nn::Module& module) {
   tensor::Arena arena = tensor::adopt(module);
   const at::Tensor& parameters = arena.parameters();
@@ -76,7 +76,7 @@ const ps::Cluster& as_worker(const ps::Cluster& cluster) {
 
 namespace central {
 
-/// A module, and the plan of the servers that it has or visits.
+/// A module, and the plan of the servers that hold it or that it visits.
 struct ServedModule {
   ServedModule(torch::nn::Module& module, const ServerOptions& given, const char* executor, int workers, const ps::Cluster& cluster)
       : arena(adopt_served(module)),
@@ -172,10 +172,10 @@ struct ServerClient::State {
     pull(rate);
   }
 
-  std::unique_ptr<central::ServedModule> own;  // if it is a process of its own
+  std::unique_ptr<central::ServedModule> own;  // if the servers are other processes
   tensor::Arena arena;
   central::Duties duties;
-  central::LocalWorker local;  // whose steps the loop's optimizer makes
+  central::LocalWorker local;  // whose steps the optimizer of the user's loop makes
   int worker = 0;
   std::unique_ptr<ps::Client> client;
 };

@@ -13,12 +13,12 @@
 namespace paceline::central {
 namespace {
 
-/// Memory of the module's device.
+/// Memory on the module's device.
 ps::Allocate allocate_on(const c10::Device& device) {
   return [device](std::int64_t count) {
     const at::Tensor memory =
         tensor::allocate_pages(std::max<std::int64_t>(count, 1), at::TensorOptions().dtype(at::kFloat).device(device));
-    tensor::synchronize(device);  // the first caller's stream fills it with zeros, and the server's stream does not wait for that one
+    tensor::synchronize(device);  // the caller's stream fills it with zeros, and the server's stream does not wait for that one
     return std::shared_ptr<float[]>(memory.data_ptr<float>(), [memory](float*) {});  // the pointer keeps the tensor alive
   };
 }

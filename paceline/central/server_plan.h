@@ -1,4 +1,5 @@
-// The servers of a model: which range of its arena each holds, and what a process needs to be one of them or to connect to them.
+// How a model is divided among servers: which range of its arena each one holds, and what a process needs to be a server or to connect to
+// one.
 #pragma once
 
 #include <memory>
@@ -12,7 +13,7 @@
 
 namespace paceline::central {
 
-/// What servers know about a model and its training. Everything that it refers to outlives them.
+/// What servers know about a model and its training. Everything that it refers to outlives it.
 struct ServedModel {
   const tensor::Arena& arena;
   const tensor::Arena* statistics = nullptr;  // of batch norms; null: the servers have none
@@ -24,7 +25,7 @@ struct ServedModel {
   std::uint64_t seed = 0;
 };
 
-/// An arena as servers and workers must agree on it, with this many floats of statistics.
+/// The layout of an arena, on which servers and workers must agree, with this many floats of statistics.
 ps::ArenaLayout layout_of(const tensor::Arena& arena, std::int64_t statistics);
 
 class ServerPlan {
@@ -35,7 +36,7 @@ class ServerPlan {
   ServerPlan(const step::Context& context, const Settings& settings, std::int64_t servers);
 
   std::size_t servers() const { return cuts_.size() - 1; }
-  const std::vector<std::int64_t>& cuts() const { return cuts_; }  // [i] begins range i, and one past the end
+  const std::vector<std::int64_t>& cuts() const { return cuts_; }  // range i is [cuts[i], cuts[i+1])
   /// The whole arena as a server sees it.
   ps::Server::Setup whole() const;
   /// The server of range `index`, initialised with the module's parameters.

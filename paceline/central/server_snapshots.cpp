@@ -25,7 +25,7 @@ ServerSnapshots::ServerSnapshots(const Settings& settings, ps::ConcurrentServer&
   if (was_here) restore();
   else if (checkpoint) begin_with(*checkpoint);
   else recovery_.begin();
-  if (recovery_.journals()) recovery_.await_stem();  // before anything is acknowledged that belongs into a journal
+  if (recovery_.journals()) recovery_.await_stem();  // before anything is acknowledged that belongs in a journal
 }
 
 // The server was made with the checkpoint's parameters.

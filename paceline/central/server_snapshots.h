@@ -1,7 +1,8 @@
 // Snapshots of a server process that does not lead (server 0 has the run's checkpoints): its range of the parameters and all that it keeps
 // beside them, every ps.snapshot_s seconds, in the run's folder as servers/server-N.safetensors.
 //
-// The first of a run that is resumed is written before anybody is served: a server that is lost right after that has its checkpoint too.
+// In a resumed run, the first snapshot is written before any worker is served, so that a server that is lost right afterwards can still
+// restart.
 //
 // A restarted server resumes from its last snapshot. Updates after that are lost, unless they are in its journal (ps.replica); the other
 // servers keep theirs.
@@ -19,20 +20,21 @@ namespace paceline::central {
 
 class ServerSnapshots {
  public:
-  /// Files that are whole or not there: written beside and renamed, with checksums. read() throws DataError where one is damaged.
+  /// Reads and writes snapshot files with checksums. A write is atomic: the file is complete, or it does not exist. read() throws DataError
+  /// if one is damaged.
   struct Files {
     std::function<void(const std::filesystem::path&, const std::vector<step::NamedTensor>&)> write;
     std::function<std::vector<step::NamedTensor>(const std::filesystem::path&)> read;
   };
 
-  /// Before anybody is served. Settings, server and clock outlive it. A server that is started again takes up its last snapshot; where
-  /// there is none yet it begins anew, and says so. In its first life it begins with `checkpoint`, unless that is null, or with what it
-  /// has. Error where a server is started again and the recipe asks for no snapshots, DataError or ConfigError where the last one is
-  /// damaged or of another model, ConfigError where the checkpoint does not fit.
+  /// Call it before serving. Settings, server and clock outlive it. A restarted server continues from its last snapshot; if there is none
+  /// yet, it starts over and logs that. When first started, it begins with `checkpoint`, or with its present state if that is null. Throws
+  /// Error if a server is restarted and the recipe asks for no snapshots; DataError or ConfigError if the last snapshot is damaged or
+  /// belongs to another model; ConfigError if the checkpoint does not fit.
   ServerSnapshots(const Settings& settings, ps::ConcurrentServer& concurrent, const Clock& clock, Files files,
                   const std::vector<step::NamedTensor>* checkpoint);
 
-  /// A disk that is full must not end a run: the last good snapshot stays, with an alarm.
+  /// Must not end a run when the disk is full: the last good snapshot stays, and a warning is logged.
   void write_if_due();
 
  private:

@@ -60,7 +60,7 @@ void ServerTensors::load(std::span<const step::NamedTensor> state, const std::st
     for (const ps::Server::Array& array : server_.arrays()) {
       const auto found = std::ranges::find(state, prefix + array.name, &step::NamedTensor::name);
       const bool of_worker = array.name.starts_with("pulled.") || array.name.starts_with("kept.") || array.name.starts_with("answer.");
-      if (found == state.end() && of_worker) continue;                     // a worker that was not there
+      if (found == state.end() && of_worker) continue;                     // a worker that did not exist then
       if (found == state.end() && array.name == "bookkeeping.previous") {  // written where no worker is restarted
         if (really) tensor(array.data, array.count).copy_(parameters());
         continue;
@@ -71,7 +71,7 @@ void ServerTensors::load(std::span<const step::NamedTensor> state, const std::st
       if (really) tensor(array.data, array.count).copy_(found->tensor);
     }
   };
-  copy_arrays(false);  // nothing changes before all is known to fit
+  copy_arrays(false);  // a first pass that only checks: nothing changes before everything is known to fit
   const auto gathered = std::ranges::find_if(state, [&](const step::NamedTensor& item) {
     return item.name == prefix + "gathered" || (item.name.starts_with(prefix + "round.") && item.name.ends_with(".gradient"));
   });

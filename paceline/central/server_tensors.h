@@ -11,12 +11,12 @@
 
 namespace paceline::central {
 
-/// What the names of a server's, and of a worker's own tensors begin with in the checkpoint of real workers (threads or processes).
+/// Prefixes of the names of a server's and of a worker's tensors in a checkpoint of real workers (threads or processes).
 std::string server_prefix(std::size_t server);
 std::string worker_prefix(std::size_t worker);
-/// What the checkpoint has of a worker, without the prefix; empty if that worker was not there.
+/// A worker's tensors in the checkpoint, without the prefix; empty if it has none of that worker.
 std::vector<step::NamedTensor> saved_worker(std::span<const step::NamedTensor> state, std::size_t worker);
-/// ConfigError unless a checkpoint is of that many servers.
+/// ConfigError unless a checkpoint has exactly that many servers.
 void check_servers(std::span<const step::NamedTensor> state, std::size_t servers);
 
 /// Names in a checkpoint, after the server's prefix.
@@ -24,20 +24,20 @@ inline constexpr const char* kServerVersion = "version";
 inline constexpr const char* kServerNumbers = "bookkeeping.numbers";
 inline constexpr const char* kServerLedger = "bookkeeping.ledger";
 
-/// For a server that is not in use meanwhile.
+/// For a server that nobody uses at the same time.
 class ServerTensors {
  public:
   ServerTensors(ps::Server& server, const c10::Device& device) : server_(server), device_(device) {}
 
   at::Tensor parameters() const { return tensor(server_.parameters(), server_.length()); }  // its range, in place
-  at::Tensor shown() const { return tensor(server_.shown(), server_.length()); }            // what is evaluated
+  at::Tensor shown() const { return tensor(server_.shown(), server_.length()); }            // the parameters to evaluate with
   at::Tensor statistics() const { return tensor(server_.statistics(), server_.statistics_length()); }
 
-  /// A copy of its whole state besides the parameters. Names begin with `prefix`.
+  /// A copy of its whole state except the parameters. Names begin with `prefix`.
   std::vector<step::NamedTensor> save(const std::string& prefix) const;
-  /// Ignores what a checkpoint has of other workers. ConfigError if it does not fit; then nothing has changed.
+  /// Ignores the checkpoint's tensors of workers. ConfigError if it does not fit; then nothing has changed.
   void load(std::span<const step::NamedTensor> state, const std::string& prefix) const;
-  /// The same for a run that begins with the checkpoint: its workers begin with a pull.
+  /// The same for a run that starts from the checkpoint: its workers begin with a pull.
   void load_anew(std::span<const step::NamedTensor> state, const std::string& prefix) const;
 
  private:

@@ -10,7 +10,7 @@
 namespace paceline::central {
 namespace {
 
-/// Only the virtual clock can slow messages down, and only a run in which one server sees all of its real workers can be recorded.
+/// Only the virtual clock can delay messages, and a run can only be recorded if a single server sees all of its real workers.
 void check_timing(const ps::TimingConfig& timing, const std::string& executor, std::int64_t servers) {
   if (timing.varies_network() && executor != "virtual" && executor != "auto")
     throw ConfigError(
@@ -29,7 +29,7 @@ void check_timing(const ps::TimingConfig& timing, const std::string& executor, s
         "timing.record: each of the {} servers has its own order of events, but only one can be recorded; use ps.servers=1", servers));
 }
 
-/// The rule and the server's optimizer must be able to use what a compressor makes of pushes.
+/// The rule and the server's optimizer must be able to use compressed pushes.
 void check_compression(const std::string& compression, const ps::PsConfig& ps, const optim::OptimConfig& optim, int workers) {
   const auto rule = ps::make_rule({ps, optim, workers});
   ps::PushCompression{.name = compression}.check(rule->needs().replica);

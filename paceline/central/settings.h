@@ -11,20 +11,20 @@ namespace paceline::central {
 
 struct Settings {
   std::string strategy = "ps";  // its name, for messages
-  ps::PsConfig ps = {};         // with the rule and the consistency that the name stands for
+  ps::PsConfig ps = {};         // with the rule and the consistency that the name implies
   ps::TimingConfig timing = {};
   ps::Cluster cluster = {};  // ps.executor=processes
   std::string terms = {};    // what processes must agree on: "key=value" lines of the recipe
   int workers = 1;
-  bool resumes = false;  // load() follows: processes serve nobody before it
+  bool resumes = false;  // load() follows: processes serve nobody until then
 
-  /// ConfigError if such a server is not possible, before anything is created.
+  /// ConfigError if such a server is impossible; called before anything is created.
   void validate(const optim::OptimConfig& optim, const std::string& compression) const;
-  /// Whether an update may lack a gradient of some worker (ps::ConsistencyKind::synchronous).
+  /// Whether an update may miss a worker's gradient (ps::ConsistencyKind::synchronous).
   bool asynchronous() const;
-  /// Whether updates are made with gradients that are older than the server's parameters.
+  /// Whether updates use gradients that are older than the server's parameters.
   bool has_stale_gradients() const;
-  /// The executor that ps.executor=auto stands for on a device. ConfigError if it cannot do what is asked.
+  /// The executor that ps.executor=auto resolves to on a device. ConfigError if it does not support the settings.
   std::string executor_on(bool gpu) const;
 };
 

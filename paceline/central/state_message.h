@@ -1,4 +1,4 @@
-// State of a checkpoint as bytes, on its way from another process to the one that writes it.
+// A checkpoint's state as bytes, sent by another process to the one that writes the checkpoint.
 #pragma once
 
 #include <span>
@@ -10,9 +10,9 @@
 
 namespace paceline::central {
 
-/// Floats and whole numbers in host memory.
+/// Floats and integers in host memory.
 std::string pack_state(std::span<const step::NamedTensor> state);
-/// DataError if the bytes are not such a state.
+/// DataError if the bytes are no such state.
 std::vector<step::NamedTensor> unpack_state(std::string_view bytes, const std::string& source);
 
 }  // namespace paceline::central

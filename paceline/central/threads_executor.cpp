@@ -1,6 +1,6 @@
-// Workers as threads of one process, truly asynchronous: each has its own module and visits the servers at its own pace, on its CPU cores
-// or on its stream of one GPU. The Trainer's thread assigns minibatches to workers that are idle and may pull, so that none waits inside a
-// pull for work that is not assigned yet.
+// Workers as threads of one process, truly asynchronous: each has a module of its own and visits the servers at its own pace, on its CPU
+// cores or on its stream of one GPU. The Trainer's thread assigns minibatches to workers that are idle and allowed to pull, so that none
+// waits inside a pull for work that is not assigned yet.
 #include <ATen/ATen.h>
 
 #include <condition_variable>
@@ -33,7 +33,7 @@ struct Task {
 /// What the workers share with the Trainer's thread.
 struct Board {
   std::mutex mutex;
-  std::condition_variable_any changed;  // also wakes up for a request to stop
+  std::condition_variable_any changed;  // also notified of a request to stop
   Finished finished;
   Nanoseconds busy{0};          // of all workers,
   std::int64_t iterations = 0;  // in this many minibatches
@@ -132,7 +132,7 @@ class ThreadsExecutor final : public Central {
   }
 
   step::StepResult step(const step::Batch& batch, const step::Point& point) override {
-    Task task{{batch.inputs.clone(), batch.targets.clone(), batch.global_samples}, point};  // the feed's memory is used again
+    Task task{{batch.inputs.clone(), batch.targets.clone(), batch.global_samples}, point};  // the feed reuses its memory
     tensor::synchronize(module().device());  // the worker's stream does not wait for this one
     std::unique_lock lock(board_.mutex);
     std::size_t chosen = 0;
@@ -177,14 +177,14 @@ class ThreadsExecutor final : public Central {
     return state;
   }
 
-  // The module has the checkpoint's parameters by now.
+  // By now the module has the checkpoint's parameters.
   void load(std::span<const step::NamedTensor> state) override {
     check_servers(state, servers_.size());
     for (std::size_t i = 0; i < servers_.size(); ++i)
       servers_[i]->with([&](ps::Server& server) { tensors(server).load_anew(state, server_prefix(i)); });
     for (std::size_t i = 0; i < threads_.size(); ++i) {
       const std::vector<step::NamedTensor> mine = saved_worker(state, i);
-      if (i == 0 || !mine.empty()) threads_[i]->worker().load(mine);  // a worker that was not there starts over
+      if (i == 0 || !mine.empty()) threads_[i]->worker().load(mine);  // a worker that did not exist then starts over
     }
     to_servers(module().arena().parameters());
   }
@@ -215,12 +215,12 @@ class ThreadsExecutor final : public Central {
 
   void to_servers(const at::Tensor& parameters) {
     for (std::size_t i = 0; i < servers_.size(); ++i)
-      servers_[i]->with([&](ps::Server& server) {  // of averages the model is the mean, and the server has its own back
+      servers_[i]->with([&](ps::Server& server) {  // with averaging, the model gets the mean, and the server continues with its own parameters
         if (!server.averages()) tensors(server).parameters().copy_(parameters.narrow(0, plan_.cuts()[i], server.length()));
       });
   }
 
-  /// An idle worker that need not wait, searching from the one after the last that was chosen.
+  /// An idle worker that need not wait, searched from the one after the last choice.
   bool choose(std::size_t& chosen) {
     for (std::size_t k = 0; k < threads_.size(); ++k) {
       const std::size_t i = (next_ + k) % threads_.size();

@@ -50,7 +50,7 @@ std::vector<step::NamedTensor> VirtualExecutor::save() {
     if (memory.momentum_before.defined()) momenta_before.push_back(memory.momentum_before);
     skipped[i] = p.local.skipped();
   }
-  // Which workers may proceed, and after what, is part of the hash, since the clock decides it. It is loaded from the server's own numbers.
+  // The hash includes which workers may proceed and when, since the clock decides that. Loading takes it from the server's own numbers.
   if (const std::vector<std::int64_t> waiting = server_.consistency_numbers(); !waiting.empty())
     state.push_back({"ps.consistency", at::tensor(at::ArrayRef<std::int64_t>(waiting))});
   state.push_back({"ps.workers.numbers", numbers});

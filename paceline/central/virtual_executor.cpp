@@ -11,7 +11,7 @@
 namespace paceline::central {
 namespace {
 
-/// Where workers compute on the server's parameters, these are `parameters`.
+/// If workers compute directly on the server's parameters, these are `parameters`.
 ps::Server::Setup setup_of(const step::Context& context, const Settings& settings, float* parameters) {
   ps::Server::Setup setup = ServerPlan(context, settings, 1).whole();
   setup.parameters = parameters;
@@ -81,7 +81,7 @@ void VirtualExecutor::show_statistics(const std::string& view) {
   norms_.show(view == kWorkerView ? players_.front().local.running() : tensors().statistics());
 }
 
-/// On a GPU: whether the next event needs a loss that is still being computed.
+/// On a GPU: whether the next event depends on a loss that is still being computed.
 bool VirtualExecutor::loss_pending() const { return !on_cpu() && newest_ >= 0 && loop_.next() == static_cast<std::size_t>(newest_); }
 
 void VirtualExecutor::plan(int worker, Phase phase, Nanoseconds after) {
@@ -127,13 +127,13 @@ void VirtualExecutor::push(int worker) {
 
 void VirtualExecutor::grant_after(int worker) {
   for (std::size_t i = 0; i < players_.size(); ++i)
-    if (players_[i].phase != Phase::waiting && server_.in_vain(static_cast<int>(i))) {  // it stops, and its push will not come
+    if (players_[i].phase != Phase::waiting && server_.in_vain(static_cast<int>(i))) {  // it stops, and its push will not arrive
       server_.push(static_cast<int>(i), players_[i].local.memory().pushed.data_ptr<float>(),
                    {.rate = players_[i].rate, .loss = players_[i].loss});
       players_[i].local.call_off();
       wait(static_cast<int>(i));
     }
-  // Waiting workers are granted in the order of their numbers, from the one after the last that pushed.
+  // Waiting workers are granted in numerical order, starting after the last one that pushed.
   for (std::size_t k = 1; k <= players_.size(); ++k) {
     const std::size_t i = (static_cast<std::size_t>(worker) + k) % players_.size();
     if (players_[i].phase == Phase::waiting && std::ranges::find(ready_, i) == ready_.end() && server_.may_pull(static_cast<int>(i)))

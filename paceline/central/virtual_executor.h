@@ -1,13 +1,13 @@
 // Workers under a virtual clock: one thread computes for all of them in the order of their events, on one module.
 //
 // A worker's gradient is computed at the moment at which it pulls, on the server's parameters in place, and kept until its push is due. So
-// M workers cost M gradients of memory and next to no time: no parameters are copied, and the module is recorded once on a GPU. If a rule
-// sends workers something other than the parameters (dana), or workers make local steps (downpour, easgd, ps.optimizer=worker), the
-// parameters are copied after all.
+// M workers need the memory of M gradients and hardly any extra time: no parameters are copied, and the module is recorded once on a GPU.
+// If a rule sends workers something other than the parameters (dana), or workers make local steps (downpour, easgd, ps.optimizer=worker),
+// the parameters are copied.
 //
 //   request ─ granted: pull, compute ─ report (loss, statistics → factor) ─ push ─ request …
 //
-// The order of events is a function of the recipe and the seed: ties go to the event that was planned first. Or it is that of a recorded
+// The order of events is a function of the recipe and the seed: ties go to the event that was scheduled first. Or it is that of a recorded
 // run (replay_executor.cpp).
 #pragma once
 
@@ -35,11 +35,11 @@ struct Player {
   Phase phase = Phase::waiting;
   std::int64_t targets = 1;  // of its batch
   ps::Iteration times;
-  Nanoseconds ahead{0};  // spent on local steps since its last visit
-  double t_comp_s = 0;   // of its last gradient but this
+  Nanoseconds ahead{0};  // time spent on local steps since its last visit
+  double t_comp_s = 0;   // of its second-last gradient
   double loss = 0;
-  bool finite = true;         // whether what it will push is finite, as far as is known
-  float scale = 1, rate = 0;  // advised by the server; the schedule's when it got its batch
+  bool finite = true;         // whether the next push is finite, as far as is known
+  float scale = 1, rate = 0;  // from the server's advice; the schedule's rate when it got its batch
   tensor::ReadBack sums;
   LocalWorker local;
 };
@@ -58,14 +58,14 @@ class VirtualExecutor : public Central {
  protected:
   ps::Server& server() { return server_; }
   Player& player(int worker) { return players_[static_cast<std::size_t>(worker)]; }
-  /// One actor for each worker: its next report or push.
+  /// One actor per worker: its next report or push.
   sim::EventLoop& loop() { return loop_; }
   const at::Tensor& sums() const { return sums_; }  // of the last minibatch
 
-  /// One minibatch of a worker, with the pull before it if that is due. True: it reports and pushes next.
+  /// Computes one minibatch of a worker, after a pull if that is due. Returns true if it reports and pushes next.
   bool compute(int worker, const step::Batch& batch, const step::Point& point);
   void report(int worker);
-  /// Its push was used or refused, and it waits.
+  /// Its push was applied or refused; the worker now waits.
   void push(int worker);
 
  private:
@@ -84,7 +84,7 @@ class VirtualExecutor : public Central {
   bool loss_pending() const;
   void plan(int worker, Phase phase, Nanoseconds after);
   void plan_visit(int worker, bool reports, bool visits);
-  /// Nothing is planned for it.
+  /// No event is scheduled for this worker.
   void wait(int worker);
   void next_event();
   void grant_after(int worker);
@@ -94,14 +94,14 @@ class VirtualExecutor : public Central {
   step::RecordedStep recorded_;
   NormReports norms_;
   std::unique_ptr<ps::Timing> timing_;
-  bool apart_;  // the module's parameters are not the server's
+  bool apart_;  // the module has parameters of its own, not the server's
   ps::Server server_;
   std::unique_ptr<step::Updater> updater_;  // null unless duties_.optimizes()
   std::vector<Player> players_;
   std::deque<std::size_t> ready_;  // may pull now
   sim::EventLoop loop_;
   Nanoseconds busy_{0};
-  std::int64_t iterations_ = 0;  // of all workers; `busy_` is their time
+  std::int64_t iterations_ = 0;  // over all workers, which took `busy_`
   std::int64_t newest_ = -1;
   bool shown_ = false;
   at::Tensor sums_, own_parameters_;

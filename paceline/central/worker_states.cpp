@@ -15,7 +15,7 @@
 namespace paceline::central {
 namespace {
 
-constexpr auto kLookForStates = std::chrono::milliseconds(20);  // how often workers are looked for that have not answered
+constexpr auto kLookForStates = std::chrono::milliseconds(20);  // how often to look for workers that have not answered
 
 }  // namespace
 
@@ -28,7 +28,7 @@ void WorkerStates::keep(int worker, std::string_view packed) {
   std::vector<step::NamedTensor> state = unpack_state(packed, fmt::format("the state of worker {}", worker));
   {
     const std::lock_guard lock(mutex_);
-    if (asked_.erase(worker) == 0) return;  // nobody has asked for it
+    if (asked_.erase(worker) == 0) return;  // not requested
     kept_[worker] = std::move(state);
   }
   changed_.notify_all();

@@ -1,7 +1,7 @@
 // What workers of other processes keep for themselves (ps.optimizer=worker, residuals of compression), gathered for a checkpoint: while
-// nothing is in flight, every worker that is here is asked for it when it asks for work.
+// nothing is in flight, every connected worker is asked for it when it next requests work.
 //
-// Of a worker that is not here the last state stays, so that it has it again where the run is resumed.
+// For a worker that is not connected the last state is kept, so that it gets it back when the run is resumed.
 #pragma once
 
 #include <condition_variable>
@@ -22,11 +22,11 @@ class WorkerStates {
  public:
   // ---- for the threads that serve workers
   bool wanted(int worker) const;
-  /// DataError if it is not a state.
+  /// DataError if the bytes are no such state.
   void keep(int worker, std::string_view packed);
 
-  /// Asks the workers that are `here`, and waits until each has answered or is gone. `look` is called from time to time; it throws what has
-  /// gone wrong meanwhile. PeerError if a worker does not answer within `patience`.
+  /// Asks the workers that are `here` (connected), and waits until each has answered or left. `look` is called from time to time and throws
+  /// if something went wrong meanwhile. PeerError if a worker does not answer within `patience`.
   void gather(const std::function<std::vector<int>()>& here, const std::function<void()>& look, const Clock& clock, Nanoseconds patience);
 
   void save(std::vector<step::NamedTensor>& into) const;
