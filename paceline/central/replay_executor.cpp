@@ -114,8 +114,8 @@ class ReplayExecutor final : public VirtualExecutor {
   }
 
   std::vector<Minibatch> minibatches_;        // by number
-  std::vector<std::size_t> events_;           // by worker: what it still has to compute
-  std::vector<std::deque<std::size_t>> own_;  // by worker: what it has still to compute
+  std::vector<std::size_t> events_;           // the minibatch of each event
+  std::vector<std::deque<std::size_t>> own_;  // by worker: what it still has to compute
   std::int64_t first_ = 0;                    // minibatch
   std::size_t at_ = 0;                        // next event
   step::Batch place_;

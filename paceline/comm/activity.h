@@ -9,7 +9,7 @@ class Activity {
   virtual ~Activity() = default;
   /// Makes as much progress as it can without waiting. Returns true once it is done; it is not called again after that.
   virtual bool advance() = 0;
-  /// The rank that it waits for; −1 if none.
+  /// The rank that it is waiting for; −1 if none.
   virtual int waits_for() const = 0;
 };
 

@@ -6,7 +6,7 @@
 
 namespace paceline::comm {
 
-// The numbers are part of PyTorch's file format, and data_parallel/exchange_memory.cpp holds them against LibTorch's.
+// The numbers are part of PyTorch's file format; data_parallel/exchange_memory.cpp checks them against LibTorch's.
 DType dtype_of_scalar_type(int number, std::string_view name) {
   switch (number) {
     case 0: return DType::u8;

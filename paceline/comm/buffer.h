@@ -1,4 +1,4 @@
-// Memory that an operation reads and writes, made from what a program has: a vector, a span, a tensor.
+// The memory that an operation reads and writes, made from a program's own data: a vector, a span or a tensor.
 #pragma once
 
 #include <concepts>
@@ -25,21 +25,21 @@ concept TensorLike = requires(const T& tensor) {
   static_cast<int>(tensor.scalar_type());
 };
 
-/// The type whose number in at::ScalarType this is. Throws ConfigError if collectives do not know it; `name` is for the message.
+/// The type with this number in at::ScalarType. Throws ConfigError if collectives do not support it; `name` is for the message.
 DType dtype_of_scalar_type(int number, std::string_view name);
 
-/// Whoever starts the operation keeps the memory alive and untouched until the Work is done; on a GPU, until wait() has returned, and what
-/// uses or frees the memory after that goes to the buffer's stream.
+/// Whoever starts the operation keeps the memory alive and untouched until the Work is done. On a GPU: until wait() has returned, and
+/// whatever uses or frees the memory afterwards must be put on the buffer's stream.
 struct Buffer {
   void* data = nullptr;
   std::int64_t count = 0;
   DType dtype = DType::f32;
   bool on_gpu = false;
-  void* stream = nullptr;  // of a GPU: the work that fills the buffer was put on this stream, and so is what comes after
+  void* stream = nullptr;  // on a GPU: the stream that fills the buffer, and on which its users follow
 
   Buffer() = default;
   Buffer(void* memory, std::int64_t elements, DType type) : data(memory), count(elements), dtype(type) {}
-  /// Memory of a GPU.
+  /// GPU memory.
   Buffer(void* memory, std::int64_t elements, DType type, void* gpu_stream)
       : data(memory), count(elements), dtype(type), on_gpu(true), stream(gpu_stream) {}
   template <class T>
@@ -48,8 +48,8 @@ struct Buffer {
   Buffer(std::vector<T>& values) : Buffer(values.data(), static_cast<std::int64_t>(values.size())) {}  // NOLINT: a vector is a buffer
   template <class T, std::size_t kExtent>
   Buffer(std::span<T, kExtent> values) : Buffer(values.data(), static_cast<std::int64_t>(values.size())) {}  // NOLINT: so is a span
-  /// All of a tensor; on a GPU with LibTorch's present stream. Throws ConfigError for one whose elements do not lie side by side, that is
-  /// neither on the CPU nor on a CUDA device, or of a type that no collective knows.
+  /// All of a tensor; on a GPU with LibTorch's current stream. Throws ConfigError if the tensor is not contiguous, is neither on the CPU
+  /// nor on a CUDA device, or has a type that no collective supports.
   template <TensorLike T>
   Buffer(const T& tensor) {  // NOLINT: so is a tensor
     const auto type = tensor.scalar_type();

@@ -9,7 +9,7 @@ namespace paceline::comm {
 
 Nanoseconds CommConfig::connect_deadline(const World& world) const {
   using namespace std::chrono_literals;
-  constexpr Nanoseconds kLeast = 30s, kEach = 10s;  // a rank loads its libraries in about a second of a core
+  constexpr Nanoseconds kLeast = 30s, kEach = 10s;  // loading the libraries takes a rank about a second of a core
   return std::max({deadline(), kLeast, kEach * world.local_size / std::max(world.cores, 1)});
 }
 

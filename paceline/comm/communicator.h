@@ -8,8 +8,8 @@
 // operation that does not end within its deadline, or whose peer died, throws PeerError with rank, operation and sequence; the communicator
 // is then unusable. Nothing aborts and nothing hangs.
 //
-// Memory of a GPU is used in the order of its stream (buffer.h): an operation comes after what was put there before the call, and what is
-// put there after run() or Work::wait() comes after the operation. The host may be back before the GPU has done it.
+// GPU memory is accessed in stream order (buffer.h): an operation follows what was put on the stream before the call, and what is put there
+// after run() or Work::wait() follows the operation. These calls may return before the GPU has finished.
 #pragma once
 
 #include <algorithm>
@@ -36,19 +36,19 @@ struct CommConfig {
   bool record = true;
   bool check = false;
   std::vector<std::int64_t> fail_at;  // rank, operation
-  std::int64_t per_host = 0;          // 0: as it is; otherwise this many neighbours count as a host
-  double link_gbit_per_s = 0;         // of each host; 0: as it is
+  std::int64_t per_host = 0;          // this many neighbouring ranks count as a host; 0: as detected
+  double link_gbit_per_s = 0;         // of each host; 0: not limited
   double link_latency_us = 0, link_jitter_us = 0;
-  bool repeatable = true;  // auto chooses by built-in costs, not by measured ones: the same in every run. A recipe's is train.repeatable
+  bool repeatable = true;  // auto chooses by built-in costs, not by measured ones, so that every run chooses alike. In a recipe: train.repeatable
 
   Nanoseconds deadline() const { return Nanoseconds(static_cast<std::int64_t>(deadline_s * 1e9)); }
   Nanoseconds silence() const { return Nanoseconds(static_cast<std::int64_t>(silence_s * 1e9)); }
-  /// For ranks that have not connected yet: longer than a short deadline, because programs take time to load, and longer the more of
-  /// them share a core.
+  /// The deadline for ranks that have not connected yet. It is longer than a short deadline because programs take time to load, and grows
+  /// with the number of ranks that share a core.
   Nanoseconds connect_deadline(const World& world) const;
   bool shapes() const { return link_gbit_per_s > 0 || link_latency_us > 0 || link_jitter_us > 0; }
   void describe(Section& section);
-  /// Throws ConfigError for settings that are impossible with this many ranks.
+  /// Throws ConfigError if the settings are impossible with this many ranks.
   void check_for(int ranks) const;
 };
 
@@ -64,11 +64,11 @@ class Communicator {
   /// By rank: the number of its host. The numbers mean nothing, but ranks of one host have the same.
   virtual std::vector<int> hosts() const;
   virtual std::string engine() const = 0;
-  /// What the run calls a rank of this group, which may have been split off. Errors name ranks of the run.
+  /// The number in the whole run of a rank of this group, which may have been split off. Errors use the run's numbers.
   virtual int name_in_run(int rank) const { return rank; }
 
   virtual Work start(const Operation& operation) = 0;
-  /// Starts and waits; quicker than start(…).wait() because the caller's thread does the work.
+  /// Starts and waits. Faster than start(…).wait(), because the caller's thread does the work.
   virtual void run(const Operation& operation) { start(operation).wait(); }
 
   /// The ranks that give the same colour become a communicator of their own, in the order of (key, rank). Collective.

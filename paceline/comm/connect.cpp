@@ -9,7 +9,7 @@
 namespace paceline::comm {
 namespace {
 
-/// The fastest engine that can carry this world.
+/// The fastest engine that can connect this world.
 std::string engine_for(const World& world) {
   if (world.one_host()) return "shm";
   if (world.source == "mpi" && has_engine("mpi")) return "mpi";

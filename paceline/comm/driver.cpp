@@ -23,7 +23,7 @@ void relax() {
 #endif
 }
 
-/// The rank that an error names, or that it happened on.
+/// The rank that an error names, otherwise the one on which it happened.
 int culprit_of(const std::exception_ptr& error, int own_rank) {
   try {
     std::rethrow_exception(error);
@@ -208,9 +208,9 @@ void Driver::abandon(Task& task) {
   if (drivers_ > 0) waiter_.wake(Sleeper::caller);
 }
 
-/// After this, what is left to do happens when a bell rings.
+/// From here on, the remaining work is done when a bell rings.
 void Driver::hand_over() {
-  set_duty();  // announces the helper before looking, so that nothing that arrives afterwards is missed
+  set_duty();  // registers the helper before looking, so that it misses nothing that arrives afterwards
   const bool at_once = !ordered_.empty() && (waiter_.has_core_for_helper() || ordered_.front()->is_on_gpu());
   if (!at_once) advance_all(By::caller);
   if (on_duty_ && (at_once || waiter_.patience() < kNap)) waiter_.wake(Sleeper::helper);

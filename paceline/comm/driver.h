@@ -5,9 +5,9 @@
 // at once, with the culprit, even while this rank's caller computes: waiting for this rank is now futile.
 //
 // A rank usually computes on all its cores while operations are in flight, so the helper must cost little. It is never woken to begin an
-// operation: start() and done() make what progress they can in the caller's thread without waiting, unless the helper has a core to itself
-// or the memory is a GPU's, which must be waited for. It stays asleep while a caller waits and drives. Otherwise peers wake it: when data
-// arrives over a network or in a mailbox, and when a peer that may be waiting for it is about to sleep (shared/group.h).
+// operation: start() and done() make what progress they can in the caller's thread without waiting, unless the helper has a core to itself,
+// or the memory is on a GPU, which has to be waited for. It stays asleep while a caller waits and drives. Otherwise peers wake it: when
+// data arrives over a network or in a mailbox, and when a peer that may be waiting for it is about to sleep (shared/group.h).
 #pragma once
 
 #include <deque>
@@ -57,9 +57,9 @@ class Driver {
   void sweep(By who, Step step);
   void advance_all(By who);
   void check_all(By who);                                        // deadlines, and ranks that are gone
-  void fail(const std::exception_ptr& error, const Call& call);  // permanently, and tells the other ranks
+  void fail(const std::exception_ptr& error, const Call& call);  // permanently, and informs the other ranks
   void fail_all();
-  void set_duty();   // the helper's bell is announced while it is on duty
+  void set_duty();   // registers the helper's bell while it is on duty
   void hand_over();  // leaves the remaining work to the helper
   void finish(Task& task, const std::exception_ptr& error);
   bool idle() const { return ordered_.empty() && free_.empty(); }

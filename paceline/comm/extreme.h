@@ -31,7 +31,7 @@ PACELINE_EXTREME V choose(Condition condition, V x, V y) {
   return condition ? x : y;
 }
 
-/// V is Element, or a vector of it.
+/// V is Element or a vector of it.
 template <ReduceOp op, class Element, class V>
 PACELINE_EXTREME V extreme(V a, V b) {
   static_assert(op == ReduceOp::min || op == ReduceOp::max);
@@ -40,7 +40,7 @@ PACELINE_EXTREME V extreme(V a, V b) {
   const Condition takes_b = kLeast ? b < a : b > a;
   if constexpr (std::is_floating_point_v<Element>) {
     constexpr Element kNan = std::numeric_limits<Element>::quiet_NaN();
-    const Condition takes_a = kLeast ? a <= b : a >= b;  // neither: one of them is NaN
+    const Condition takes_a = kLeast ? a <= b : a >= b;  // if neither holds, one of them is NaN
     return choose(Condition(takes_a | takes_b), choose(takes_b, b, a) + Element{0}, V{} + kNan);
   } else {
     return choose(takes_b, b, a);

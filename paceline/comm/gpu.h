@@ -1,4 +1,4 @@
-// The few things that communicators do with memory of a GPU. Without CUDA in the build they are not there, and available() says so.
+// The few GPU operations that communicators need. In a build without CUDA they do nothing, and available() returns false.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,13 @@
 
 namespace paceline::comm::gpu {
 
-inline constexpr int kMostRanks = 16;  // that share one GPU
+inline constexpr int kMostRanks = 16;  // that may share one GPU
 
 bool available();
-/// Until all that was put on the stream is done. A stream is a cudaStream_t.
+/// Blocks until everything on the stream is done. A stream is a cudaStream_t.
 void synchronize(void* stream);
 void copy(void* to, const void* from, std::int64_t bytes, void* stream);
-/// A place in a stream: what was put there before it.
+/// A CUDA event: marks a position in a stream.
 class Mark {
  public:
   Mark();
@@ -23,16 +23,16 @@ class Mark {
   Mark(const Mark&) = delete;
   Mark& operator=(const Mark&) = delete;
   void record(void* stream);
-  /// Until the stream has come to the last record().
+  /// Blocks until the stream has reached the last record().
   void wait() const;
-  /// What is put on this stream from now on waits for the last record(), and the host does not.
+  /// Makes later work on this stream wait for the last record(); the host does not wait.
   void hold(void* stream) const;
 
  private:
   void* event_ = nullptr;
 };
 
-/// A stream of its own, on the GPU that this thread speaks to.
+/// A new stream on this thread's current GPU.
 class Queue {
  public:
   Queue();
@@ -45,7 +45,7 @@ class Queue {
   void* stream_ = nullptr;
 };
 
-/// While it lives, this thread speaks to the GPU that `data` lies on: threads begin with the first. Other memory changes nothing.
+/// For its scope, makes the GPU that `data` lies on this thread's current one: threads start with GPU 0. Does nothing for other memory.
 class OnDeviceOf {
  public:
   explicit OnDeviceOf(const void* data);
@@ -57,23 +57,23 @@ class OnDeviceOf {
   int before_ = -1;
 };
 
-/// The GPU that memory lies on; for other memory, the one that this thread speaks to.
+/// The GPU that memory lies on; for other memory, this thread's current GPU.
 int device_of(const void* data);
-/// From now on this thread's GPU reads and writes memory of that one, as cudaMalloc gives it. ConfigError if it cannot.
+/// From now on this thread's GPU can access memory that cudaMalloc allocated on the other one. ConfigError if it cannot.
 void reach(int device);
 
-/// How another process of this host reaches a piece of GPU memory (CUDA IPC).
+/// What another process of this host needs to open a piece of GPU memory (CUDA IPC).
 struct Card {
-  std::int64_t process;  // 0: no memory
+  std::int64_t process;  // 0: there is no memory
   void* address;         // in that process
   std::byte handle[64];
 };
-/// Zeroed memory of this thread's GPU that other processes can open by its card. ConfigError if there is no memory left, or no IPC.
+/// Zeroed memory on this thread's GPU that other processes can open by its card. ConfigError if there is no memory left, or no IPC.
 std::shared_ptr<void> share(std::int64_t bytes, Card& card);
-/// Another rank's memory. ConfigError if this thread's GPU cannot read it.
+/// Opens another rank's memory. ConfigError if this thread's GPU cannot access it.
 std::shared_ptr<void> open(const Card& card);
 
-/// As combine_all of reduce.h, with the same order and the same rounding, on the stream. All memory on one device.
+/// Like combine_all of reduce.h, with the same order and rounding, on the stream. All memory is on one device.
 void combine_all(DType dtype, ReduceOp op, std::span<const void* const> in, std::span<void* const> out, std::int64_t count, int divisor,
                  void* stream);
 

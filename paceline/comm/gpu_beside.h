@@ -1,8 +1,8 @@
-// A collective on memory of a GPU that runs beside its caller's stream.
+// A collective on GPU memory that runs concurrently with its caller's stream.
 //
-// It begins when what the caller's stream had to do at start() is done, and runs on a stream of the communicator's. Whoever waits for the
-// Work lets the caller's stream wait for the collective; the host continues as soon as all ranks have arrived, with the deadline that every
-// operation has.
+// It begins when the work that was on the caller's stream at start() is done, and runs on a stream of the communicator. Waiting for its
+// Work makes the caller's stream wait for the collective; the host continues as soon as all ranks have arrived, with the deadline that
+// every operation has.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace paceline::comm {
 
-/// Sets a mark on the stream once the activity is done.
+/// Records an event on the stream once the activity is done.
 class Marked final : public Activity {
  public:
   Marked(std::unique_ptr<Activity> activity, std::shared_ptr<gpu::Mark> done, void* stream)
@@ -43,7 +43,7 @@ class WaitedForByStream final : public Work::State {
     done_->hold(stream_);
   }
   void abandon() override {
-    const bool on_its_way = work_.done();  // the host's part is over, and a stream still fills the memory
+    const bool on_its_way = work_.done();  // the host's part is done, but a stream is still filling the memory
     work_.abandon();
     if (on_its_way) done_->hold(stream_);
   }

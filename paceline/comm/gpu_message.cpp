@@ -7,8 +7,8 @@
 namespace paceline::comm {
 namespace {
 
-// Beside the tags of other messages and of collectives: a rank that sends from a GPU where another receives on the CPU hears of it when
-// the deadline is over, and nobody takes a pointer for data.
+// A tag apart from those of other messages and collectives. If a rank sends from a GPU and its peer receives on the CPU, both fail at the
+// deadline, and neither mistakes a pointer for data.
 constexpr Tag kPlaces = Tag{1} << 40, kAnswers = Tag{1} << 41;
 
 }  // namespace
@@ -25,7 +25,7 @@ bool GpuMessage::advance_send() {
     mark_.wait();
     place_ = {op_.buffer.data, op_.buffer.bytes()};
     tells_ = transport_.send(op_.peer, kPlaces + tag, &place_, sizeof(place_));
-    answers_ = transport_.receive(op_.peer, kAnswers + tag, &answer_, sizeof(answer_), {});  // now: answers come in the order of the sends
+    answers_ = transport_.receive(op_.peer, kAnswers + tag, &answer_, sizeof(answer_), {});  // posted now, because answers arrive in the order of the sends
   }
   told_ = told_ || tells_->test();
   return told_ && answers_->test();

@@ -1,6 +1,6 @@
-// A message between ranks that are threads and share a GPU. The sender tells where its memory lies once it is filled; the receiver copies
-// it on its own stream and answers when that is done. Waits for the GPU block whoever drives the message: no bell rings for them, and
-// nothing that a stream has in its queue waits for a rank.
+// A message between ranks that are threads and share a GPU. The sender publishes the address of its memory once that is filled; the
+// receiver copies it on its own stream and answers when the copy is done. Whoever drives the message blocks while it waits for the GPU: no
+// bell rings for that, but nothing queued on a stream waits for a rank.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace paceline::comm {
 
 class GpuMessage final : public Activity {
  public:
-  /// Of a send: what is on its stream by now fills the buffer.
+  /// For a send: the work that is on its stream by now fills the buffer.
   GpuMessage(Transport& transport, const Operation& operation);
   bool advance() override;
   int waits_for() const override { return op_.peer; }
@@ -38,7 +38,7 @@ class GpuMessage final : public Activity {
   std::unique_ptr<Transport::Request> tells_, answers_;
 };
 
-/// A message between processes: it goes by way of host memory, as any other.
+/// A message between processes, sent by way of host memory like any other.
 class StagedMessage final : public Activity {
  public:
   StagedMessage(Transport& transport, const Operation& operation);

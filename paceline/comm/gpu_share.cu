@@ -13,11 +13,11 @@ namespace {
 static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(Card::handle));
 
 [[noreturn]] void refuse(const std::string& what, cudaError_t why) {
-  cudaGetLastError();  // the runtime keeps it for whoever asks next
+  cudaGetLastError();  // clears the error, which the runtime would return to the next caller
   throw ConfigError("cuda: " + what + " (" + cudaGetErrorString(why) + ")");
 }
 
-/// Of a thread of this process, perhaps on another GPU.
+/// Memory of a thread of this process, perhaps on another GPU.
 std::shared_ptr<void> open_own(void* address) {
   int current = 0;
   const int device = device_of(address);
@@ -66,7 +66,7 @@ std::shared_ptr<void> share(std::int64_t bytes, Card& card) {
 }
 
 std::shared_ptr<void> open(const Card& card) {
-  if (card.process == getpid()) return open_own(card.address);  // IPC is for other processes alone
+  if (card.process == getpid()) return open_own(card.address);  // IPC only works between different processes
   cudaIpcMemHandle_t handle;
   std::memcpy(&handle, card.handle, sizeof(handle));
   void* memory = nullptr;

@@ -50,7 +50,7 @@ void Response::check(std::string_view proof) const {
 
 namespace {
 
-constexpr Nanoseconds kGreetingTime = 1s;  // a server of ours greets at once, so this is plenty even over a slow link
+constexpr Nanoseconds kGreetingTime = 1s;  // a server of ours sends its greeting at once, so this is plenty even over a slow link
 
 std::string receive_greeting(const Socket& socket, const Deadline& deadline) {
   try {

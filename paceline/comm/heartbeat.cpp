@@ -53,7 +53,7 @@ void Heartbeat::run() {
   try {
     exchange_beats();
   } catch (const std::exception&) {
-    // The server is gone: rank 0 left or died, and ranks that wait for it learn of that in other ways.
+    // The server is gone: rank 0 left or died. Ranks that wait for it find out in other ways.
   }
 }
 

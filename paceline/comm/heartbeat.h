@@ -23,7 +23,7 @@ class Heartbeat {
   /// The last culprit that was found, for callers that can no longer ask the server.
   std::optional<int> cause() const;
 
-  /// Takes in a verdict of the server, which may also come with answers to requests other than beats.
+  /// Records a verdict of the server, which may also come with answers to other requests.
   void hear(const std::string& text);
 
  private:

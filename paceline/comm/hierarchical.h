@@ -23,7 +23,7 @@ class Hierarchical final : public Activity {
  public:
   static constexpr int kLanes = 3;
 
-  /// Messages of lane i carry first_tag + i. `problem` has this rank among all of them, and the chunks.
+  /// Messages of lane i carry first_tag + i. `problem` has this rank's number among all ranks, and the chunks.
   Hierarchical(Transport& transport, Scratch& scratch, shared::Group& host, const Operation& operation, std::int64_t sequence,
                Tag first_tag, const schedule::Problem& problem);
 
@@ -53,7 +53,7 @@ class Hierarchical final : public Activity {
   const int rank_, ranks_;
   std::int64_t chunks_;
   std::deque<Lane> lanes_;
-  std::size_t turn_ = 0;  // the lane that may work inside
+  std::size_t turn_ = 0;  // the lane that may use the host's collectives
 };
 
 }  // namespace paceline::comm

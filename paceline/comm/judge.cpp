@@ -96,7 +96,7 @@ void Judge::follow(int peer, int culprit, const Call& call) const {
                   fmt::format("{} gave up{}{}{}", who(peer), because, in(call), own));
 }
 
-/// The rest of the message, where the accused is not the culprit.
+/// The rest of the message, if the accused is not the culprit.
 std::string Judge::beyond(int accused, int culprit) const {
   if (culprit == name(accused)) return {};
   if (culprit == own_name()) return "; the others gave up on this rank: it came too late, or called something else";

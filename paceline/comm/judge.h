@@ -46,7 +46,7 @@ class Judge {
 
  private:
   struct Accused {
-    int rank = -1;         // of the group
+    int rank = -1;         // in the group
     std::string why;       // "did not come within 30 s"
     bool is_gone = false;  // nothing more will come from it
   };

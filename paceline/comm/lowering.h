@@ -18,7 +18,7 @@ struct LoweringSite {
   Scratch& scratch;
   shared::Group& host;  // the ranks of this host
   const Operation& operation;
-  const schedule::Problem& problem;  // one that the lowering covers
+  const schedule::Problem& problem;  // a problem that the lowering supports
   std::int64_t sequence;
   Tag first_tag;  // of Hierarchical::kLanes tags
 };

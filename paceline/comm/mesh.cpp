@@ -123,7 +123,7 @@ Mesh::Mesh(Communicator& everyone, const MeshSizes& sizes)
   connect(Axis::pipeline, sizes_.pipeline, place.data * sizes_.tensor + place.tensor, place.pipeline);
 }
 
-/// Ranks that were given different sizes would wait for one another in different groups.
+/// Checked because ranks with different sizes would wait for one another in different groups.
 void Mesh::agree() const {
   std::vector<std::int32_t> most{sizes_.data, sizes_.pipeline, sizes_.tensor, -sizes_.data, -sizes_.pipeline, -sizes_.tensor};
   everyone_->run(allreduce(most, {.op = ReduceOp::max, .root = 0, .algorithm = {}, .deadline = {}}));

@@ -29,7 +29,7 @@ struct MeshSizes {
   int data = 0, pipeline = 1, tensor = 1;
   bool operator==(const MeshSizes&) const = default;
 };
-/// The sizes with the rest filled in. ConfigError if their product is not the number of ranks.
+/// The sizes with the remaining one filled in. ConfigError if their product is not the number of ranks.
 MeshSizes resolved(MeshSizes sizes, int ranks);
 /// Parses "data=2,tensor=4", in any order; axes that are left out have their default size in MeshSizes. ConfigError for anything else.
 MeshSizes parse_mesh(std::string_view text);
@@ -60,7 +60,7 @@ class Mesh {
   /// Whether ranks that share layers are threads of one process, or there is only one.
   bool tensor_in_one_process() const;
 
-  /// A picture of the mesh: one line for the sizes, then one for each group of the tensor axis with its ranks and hosts.
+  /// A diagram of the mesh: one line for the sizes, then one for each group of the tensor axis with its ranks and hosts.
   std::string describe() const;
 
  private:

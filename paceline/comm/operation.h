@@ -32,8 +32,8 @@ std::string_view name_of(Operation::Kind kind);
 /// "allreduce of 1024 fp32" …, for messages.
 std::string describe(const Operation& operation);
 
-/// The deadline for waits of unknown length: for a disk, or for something that another rank does on its own. A rank that is gone is
-/// noticed all the same.
+/// The deadline for waits of unknown length: for a disk, or for something that another rank does by itself. A rank that is gone is detected
+/// all the same.
 inline constexpr Nanoseconds kUntilTheEnd = std::chrono::hours(24 * 365);
 
 struct Options {

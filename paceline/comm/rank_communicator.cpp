@@ -83,7 +83,7 @@ Work RankCommunicator::start_beside(Call call) {
   void* const callers = buffer.stream;
   buffer.stream = beside_->stream();
   const auto mark = std::make_shared<gpu::Mark>();
-  mark->record(callers);  // what fills the buffer
+  mark->record(callers);  // the work that fills the buffer
   mark->hold(buffer.stream);
   Work work = driver_.start(std::make_unique<Marked>(activity_for(call), mark, buffer.stream), call);
   return Work(std::make_shared<WaitedForByStream>(std::move(work), mark, callers));

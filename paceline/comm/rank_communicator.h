@@ -34,10 +34,10 @@ class RankCommunicator final : public Communicator {
  private:
   Call prepare(const Operation& operation);
   Work start_beside(Call call);
-  /// Throws ConfigError where the operation wants memory of a GPU carried that this engine can not carry.
+  /// Throws ConfigError if the operation is on GPU memory and this engine does not support that.
   void check_gpu(const Operation& operation) const;
   std::unique_ptr<Activity> message_for(const Operation& operation);
-  /// How a collective is executed: by the path of its algorithm's lowering where that covers it; null: step by step.
+  /// How to execute a collective: by its algorithm's lowering if that applies; null: step by step.
   struct Execution {
     const schedule::Algorithm& algorithm;
     schedule::Problem problem;
@@ -47,7 +47,7 @@ class RankCommunicator final : public Communicator {
   LoweringSite site_of(const Call& call, const Execution& execution);
   std::unique_ptr<Activity> activity_for(const Call& call);
   schedule::Problem problem_of(const Operation& operation, const schedule::Algorithm& algorithm) const;
-  /// comm.algorithm, or what stands for it (schedule::configured_for).
+  /// comm.algorithm, or what it resolves to (schedule::configured_for).
   std::string configured(const Operation& operation) const;
   std::string choose(const Operation& operation);
 
@@ -55,13 +55,13 @@ class RankCommunicator final : public Communicator {
   const Topology topology_;  // found once: every collective asks
   CommConfig config_;
   Judge judge_;
-  std::optional<schedule::Costs> costs_;                                     // found when a choice depends on them
+  std::optional<schedule::Costs> costs_;                                     // determined when a choice first depends on them
   std::map<std::pair<Operation::Kind, std::int64_t>, std::string> choices_;  // by kind and rounded length
-  // Collectives are counted alike on all ranks: their numbers stand in messages and make the tags.
+  // Collectives are numbered alike on all ranks: the numbers appear in error messages and determine the tags.
   std::int64_t collectives_ = 0;
   std::atomic<std::int64_t> messages_ = 0;  // several threads may send and receive
   Scratch scratch_;
-  std::unique_ptr<gpu::Queue> beside_;  // for collectives on a GPU that were started; made with the first
+  std::unique_ptr<gpu::Queue> beside_;  // for collectives that were started on a GPU; created with the first one
   Driver driver_;                       // last: its thread uses everything above
 };
 

@@ -17,7 +17,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::size_t kMaxGuests = 128;
-constexpr Nanoseconds kGuestTime = 2s;  // for a guest to prove itself
+constexpr Nanoseconds kGuestTime = 2s;  // for a guest to authenticate
 constexpr Nanoseconds kGrace = 25ms;    // before this, no guest has to make room for others: a peer of ours may be behind a slow link
 constexpr int kBurst = 8;               // connections accepted per kBreath: a flood must not take a core from the job
 constexpr Nanoseconds kBreath = 5ms;
@@ -104,7 +104,7 @@ void Reception::take_in(Socket socket, std::string peer) {
   }
   Guest guest{std::move(socket), std::move(peer), handshake::Challenge(key_, purpose_), {}};
   const std::string greeting = guest.challenge.greeting();
-  // A fresh connection takes this much without blocking; if it does not, the peer is not one of ours.
+  // A fresh connection accepts this much without blocking; if it does not, the peer is not one of ours.
   if (::send(guest.socket.get(), greeting.data(), greeting.size(), MSG_NOSIGNAL | MSG_DONTWAIT) == std::ssize(greeting))
     guests_.push_back(std::move(guest));
 }

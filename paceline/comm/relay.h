@@ -29,7 +29,7 @@ class Relay {
   using Refuse = std::function<void(const std::string& why)>;
 
   Relay();
-  ~Relay();  ///< delivers what was said by sides that have closed, for a moment, and closes all connections
+  ~Relay();  ///< briefly tries to deliver what closed sides have sent, then closes all connections
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
 

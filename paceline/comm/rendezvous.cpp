@@ -65,7 +65,7 @@ std::vector<SocketAddress> candidates(const World& world) {
   return world.one_host() ? std::vector{local_address(world)} : tcp_candidates(world);
 }
 
-/// Where rank 0 listens if it is on this host and assumes that all ranks are, while this rank does not, or the other way round.
+/// Where rank 0 listens if it believes that all ranks are on its host while this rank does not, or the other way round.
 std::vector<SocketAddress> candidates_elsewhere(World world) {
   world.local_size = world.one_host() ? 1 : world.size;
   try {

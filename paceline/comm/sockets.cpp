@@ -38,13 +38,13 @@ Socket open_socket(const SocketAddress& endpoint) {
 
 Socket bind_at(const SocketAddress& endpoint) {
   Socket socket = open_socket(endpoint);
-  const int on = 1;  // a job that just ended does not hold its port, nor does a check whether it is free
+  const int on = 1;  // a job that just ended does not block its port, and neither does a check whether it is free
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (::bind(socket.get(), raw(endpoint), endpoint.length) != 0) fail("bind");
   return socket;
 }
 
-/// Small messages are sent at once.
+/// Disables Nagle's algorithm.
 void no_delay(const Socket& socket) {
   const int on = 1;
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));  // not for unix sockets, which do not need it

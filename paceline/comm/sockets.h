@@ -21,7 +21,7 @@ namespace paceline::comm {
 /// A point in time, as the time left until then.
 class Deadline {
  public:
-  /// Any number is valid: a peer may send the largest there is.
+  /// Accepts any number, since a peer may send the largest there is.
   explicit Deadline(Nanoseconds from_now) : Deadline(SteadyClock().now(), from_now) {}
 
   bool passed() const { return SteadyClock().now() >= moment_; }
@@ -43,7 +43,7 @@ struct SocketAddress {
   socklen_t length = 0;
   std::string name;  // "10.0.0.1:29500" or "@paceline-…"
 
-  bool is_loopback() const;  ///< reaches this host alone
+  bool is_loopback() const;  ///< reachable from this host alone
 };
 
 /// Resolves the host; prefers IPv4, so that all ranks choose alike. Throws ConfigError.

@@ -26,7 +26,8 @@ class Store {
   /// Adds to a counter that starts at 0, and returns its new value. get() returns it as text.
   virtual std::int64_t add(const std::string& key, std::int64_t amount, Nanoseconds deadline = kStoreDeadline) = 0;
 
-  /// From here on this process sends heartbeats, and learns which rank was silent for `limit` (0: forever). Called once, at the start.
+  /// Starts this process's heartbeats. From now on the store detects ranks that are silent for `limit` (0: never). Called once, at the
+  /// start.
   virtual void start_heartbeat(Nanoseconds /*limit*/) {}
   /// The rank that was given up because it was silent: the same on all ranks, and final. Cheap enough to be called in a loop.
   virtual std::optional<Loss> loss() const { return std::nullopt; }
@@ -37,8 +38,8 @@ class Store {
   virtual std::optional<int> cause() const { return std::nullopt; }
 };
 
-/// How long a live rank may take to say which rank it waits for itself: deadlines of ranks that wait for one another pass at nearly the
-/// same time.
+/// How long a live rank may take to say which rank it is itself waiting for: deadlines of ranks that wait for one another pass at nearly
+/// the same time.
 constexpr Nanoseconds kAccusationTime = std::chrono::milliseconds(700);
 
 /// For ranks that are threads of one process.

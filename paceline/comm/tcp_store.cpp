@@ -25,7 +25,7 @@ constexpr Nanoseconds kProbeTime = 500ms;      // to find out who holds an addre
 constexpr Nanoseconds kPushedOutTime = 5s, kRetryPause = 20ms;      // for a connection that a flood displaces at the reception
 constexpr Nanoseconds kSlack = 1s;                                  // the server ends a wait; the client does so only if the server is gone
 constexpr Nanoseconds kLossLook = 100ms;                            // between two checks for a lost rank, while waiting
-constexpr Nanoseconds kVerdictTime = 3 * kAccusationTime + kSlack;  // ranks that were only waiting themselves have said so by then
+constexpr Nanoseconds kVerdictTime = 3 * kAccusationTime + kSlack;  // enough for ranks that were only waiting themselves to say so
 
 [[noreturn]] void raise(const Reply& reply) {
   if (reply.status == Reply::Status::lost) throw PeerError(static_cast<int>(reply.number), "rendezvous", 0, reply.text);

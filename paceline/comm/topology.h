@@ -11,7 +11,7 @@ namespace paceline::comm {
 struct Topology {
   int per_host = 1;
   int hosts = 1;
-  bool scattered = false;  // some host has several ranks, but not contiguous or not as many as the others: each rank then counts as a host
+  bool scattered = false;  // some host's ranks are not contiguous, or not as many as on the other hosts: each rank then counts as a host
 };
 
 /// The topology of ranks, where rank i is on hosts[i].

@@ -30,7 +30,7 @@ constexpr Names kOpenMpi = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMP
                             "mpirun"};
 constexpr Names kPmi = {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "mpiexec"};
 
-// torchrun's agent may keep MASTER_PORT for a store of its own.
+// torchrun's agent may use MASTER_PORT for a store of its own.
 constexpr int kPortsBesideAgent = 8;
 
 class Reader {
@@ -241,7 +241,7 @@ World discover(const Environment& environment) {
     world.secret = true;
     if (const auto restarts = reader.text("PACELINE_RESTARTS"))
       world.restarts = reader.number("PACELINE_RESTARTS", *restarts, 0, kMaxRanks, std::to_string(kMaxRanks));
-    // Processes left over from an earlier start must not meet this one. Servers restart one by one and remain one job.
+    // Processes left over from an earlier start must not join this one. Servers restart one by one and remain one job.
     if (rank != nullptr && world.restarts > 0) world.job += fmt::format(".{}", world.restarts);
     if (world.source == "torchrun") world.source = "paceline run";
   }

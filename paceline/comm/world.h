@@ -22,7 +22,7 @@ struct World {
   int more_ports = 0;            // if `port` is in use, rank 0 may listen at one of this many ports after it
   std::string job;               // unique among the jobs on these hosts: names the store, and is the key to it; empty: none was given
   bool secret = false;           // the job's name is secret (PACELINE_JOB); the names that other launchers give are not
-  std::string run;               // names the job in files, the same for all its restarts; empty: not started by `paceline run`
+  std::string run;               // the job's name in files, the same after every restart; empty: not started by `paceline run`
   int restarts = 0;              // how many times `paceline run` restarted this process
   std::string source = "alone";  // where this came from: "torchrun", "paceline run", "mpi", "slurm", "alone"
 
@@ -48,8 +48,8 @@ World discover(const Environment& environment = process_environment());
 /// A port that all ranks of a job choose alike, and that other jobs most likely do not choose.
 int port_for(const std::string& job);
 
-/// The same for processes that can share memory, another for all others: the boot, the process namespace and the network namespace, so that
-/// two network namespaces of one machine count as two hosts.
+/// The same for processes that can share memory, different for all others: the boot, the process namespace and the network namespace, so
+/// that two network namespaces of one machine count as two hosts.
 std::string host_id();
 
 /// The store of a world of processes. Rank 0 serves it, the others connect; it is ready once all ranks have connected. They check that they

@@ -1,4 +1,4 @@
-// What all codes share: numbers at unaligned addresses, and the check that a code has the size that its layout requires.
+// What all codes share: reading numbers at unaligned addresses, and checking that a code has the size that its layout requires.
 #pragma once
 
 #include <bit>

@@ -100,7 +100,7 @@ class Linear {
   virtual Round round(int index, const float* values) = 0;
   /// After the last round: `mean` becomes the common result, `values` this worker's residual.
   virtual void finish(float* values, float* mean) = 0;
-  /// State for the next step (PowerSGD's Q): the same on all workers; part of the checkpoint.
+  /// The state for the next step (PowerSGD's Q): the same on all workers, and part of the checkpoint.
   virtual std::span<float> state() { return {}; }
 };
 
@@ -112,7 +112,7 @@ struct Compressor {
   std::unique_ptr<Linear> (*linear)(const CompressConfig&, const RangeLayout&, std::uint64_t seed) = nullptr;
   std::unique_ptr<DeviceCode> (*on_gpu)(const CompressConfig&, const RangeLayout&) = nullptr;  // a coder with kernels (device_code.h)
   std::optional<Round::Type> rounds_to = {};                                                   // for a linear that only rounds every value
-  bool feedback = true;                                                                        // the meaning of compress.feedback=auto
+  bool feedback = true;                                                                        // what compress.feedback=auto means
   bool momentum_correction = false;  // dgc: the worker's momentum goes into the residual, and the optimizer has none
 };
 std::span<const Entry<Compressor>> compressors();

@@ -14,8 +14,8 @@
 namespace paceline::compress {
 namespace {
 
-/// A layout's parts, cut into units of `unit` values, where bytes_of(n) is the code of a part of n values and `head` that of the scale
-/// before every unit's bytes; head 0: units have no code of their own.
+/// Cuts a layout's parts into units of `unit` values. bytes_of(n) is the code size of a part of n values, `head` the size of the scale in
+/// front of every unit's bytes; head 0: units have no code of their own.
 class TablesOnGpu {
  public:
   template <class Bytes>

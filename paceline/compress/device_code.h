@@ -14,9 +14,9 @@ namespace paceline::compress {
 class DeviceCode {
  public:
   virtual ~DeviceCode() = default;
-  /// As Coder::encode, on the stream, a cudaStream_t.
+  /// Like Coder::encode, on the stream, a cudaStream_t.
   virtual void encode(float* values, const Moment& moment, std::byte* code, void* stream) = 0;
-  /// As Coder::decode_add, but the code is not checked: it comes from encode() on another worker.
+  /// Like Coder::decode_add, but the code is not checked, because encode() on another worker made it.
   virtual void decode_add(const std::byte* code, float weight, float* sum, void* stream) const = 0;
 };
 

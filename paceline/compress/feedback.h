@@ -15,7 +15,7 @@ namespace paceline::compress {
 
 class Feedback {
  public:
-  /// What a range keeps from step to step; zeros at first. The caller owns the memory.
+  /// What a range keeps from step to step; initially zeros. The caller owns the memory.
   struct Kept {
     float* residual = nullptr;  // v
     float* velocity = nullptr;  // u, if has_velocity()
@@ -25,9 +25,9 @@ class Feedback {
   /// `momentum`: of the recipe's optimizer. `length`: of all ranges together.
   Feedback(const Compressor& compressor, const CompressConfig& settings, double momentum, int workers, std::int64_t length);
 
-  bool keeps() const { return keeps_; }  // what was not sent
+  bool keeps() const { return keeps_; }  // whether it keeps what was not sent
   bool has_velocity() const { return has_velocity_; }
-  /// Turns kept.residual into what is to be encoded.
+  /// Turns kept.residual into the values to encode.
   void add(const float* gradient, const Kept& kept) const;
   /// To be called after it was encoded.
   void said(const Kept& kept) const;

@@ -29,7 +29,7 @@ struct Fingerprint {
   }
 
  private:
-  /// 0: auto; otherwise the row in the table, which all ranks have.
+  /// 0: auto; otherwise the row in the table, which is the same on all ranks.
   static std::int64_t number_of(const std::string& algorithm) {
     if (algorithm == "auto") return 0;
     return 1 + (&find(schedule::algorithms(), "algorithm", algorithm) - schedule::algorithms().data());

@@ -25,7 +25,7 @@ class Decorator : public Communicator {
 
  protected:
   Communicator& inner() const { return *inner_; }
-  /// Before the decorator's own members go, where they must outlive it.
+  /// Called before the decorator's own members are destroyed, if they must outlive the communicator.
   void close() { inner_.reset(); }
 
  private:

@@ -18,13 +18,13 @@ namespace {
 
 constexpr std::size_t kKept = 32;  // operations, all of which are logged when one fails
 constexpr auto kTellEvery = std::chrono::milliseconds(250);
-constexpr auto kTellTime = std::chrono::milliseconds(500);  // leaving waits for the reporting thread; a report that is lost is sent again
-constexpr auto kAnswerTime = std::chrono::milliseconds(1500);  // of the store. Whoever asks late has waited for a deadline already
+constexpr auto kTellTime = std::chrono::milliseconds(500);  // closing waits for the reporting thread; a lost report is sent again
+constexpr auto kAnswerTime = std::chrono::milliseconds(1500);  // for the store's answer; whoever asks this late has already waited for a deadline
 
 struct LoggedCall {
   Operation operation;
   std::int64_t number = 0;  // of this rank's operations
-  Nanoseconds arrived{0};   // before it waits for anyone: the last to arrive makes the others wait
+  Nanoseconds arrived{0};   // before it waits for any other rank: the last one to arrive delays the others
   Nanoseconds ended{0};     // 0: still in flight
 };
 
@@ -65,7 +65,7 @@ class History {
     if (LoggedCall& entry = at(number); entry.number == number && entry.ended.count() == 0) entry.ended = SteadyClock().now();
   }
 
-  /// The error with what the culprit did last, after this rank's own last operations went to the log.
+  /// Logs this rank's last operations, and returns the error with what the culprit did last.
   [[noreturn]] void rethrow(const PeerError& error) {
     // A rank that leaves for a reason of its own prints that itself, in one line that should stay visible.
     if (dynamic_cast<const PeerLeft*>(&error) == nullptr && !shown_.exchange(true)) show();
@@ -116,7 +116,7 @@ class History {
         if (!line.empty()) store_->set(key(rank_), line, kTellTime);
         told = count;
       } catch (const std::exception&) {
-        // Rank 0 is gone or slow: try again next time.
+        // Rank 0 is gone or slow: the next report will try again.
       }
       lock.lock();
     }
@@ -169,7 +169,7 @@ class Record final : public Decorator {
   /// A rank has one history for all its groups.
   Record(std::unique_ptr<Communicator> communicator, std::shared_ptr<History> history)
       : Decorator(std::move(communicator)), history_(std::move(history)) {}
-  /// A rank that sees this one's connections break asks the store why, and this rank may be the one that serves it.
+  /// A rank that sees its connection to this one break asks the store why, and this rank may be serving the store.
   ~Record() override { close(); }
 
   Work start(const Operation& operation) override {

@@ -1,4 +1,4 @@
-// What engines have in common: from an endpoint to a communicator, and the exchange of first messages through the store.
+// What engines have in common: turning an endpoint into a communicator, and exchanging the first messages through the store.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ std::unique_ptr<Communicator> decorated(std::unique_ptr<Communicator> communicat
 /// Only links between hosts are shaped. If the number of ranks per host is not configured, each rank counts as a host.
 CommConfig with_hosts(CommConfig config);
 
-/// An exchange through the store; `name` distinguishes it from others.
+/// An exchange through the store; `name` keeps it apart from others.
 shared::Exchange exchange_through(const std::shared_ptr<Store>& store, const World& world, const std::string& name, Nanoseconds deadline);
 
 }  // namespace paceline::comm

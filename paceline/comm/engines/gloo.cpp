@@ -1,7 +1,8 @@
-// gloo: processes of several hosts without MPI. Gloo's TCP transport carries what crosses hosts; none of Gloo's own collectives is used.
+// gloo: processes on several hosts without MPI. Gloo's TCP transport carries messages between hosts; none of Gloo's own collectives is
+// used.
 //
-// Invariant: a rank that is done may leave without waiting for the others. The system has everything that it sent by then, and no peer
-// sends it anything more, not even a probe whether it is alive: the reset that answers it would discard data still on its way.
+// Invariant: a rank that has finished may exit without waiting for the others. By then the system has everything that it sent, and no peer
+// sends it anything more, not even a liveness probe: the reset that answers it would discard data that is still on its way.
 #if PACELINE_WITH_GLOO
 #include <algorithm>
 #include <set>
@@ -26,11 +27,11 @@ std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
 
 /// A group of the connected ranks. Slots keep the groups' messages apart: they name the leader, the number among its groups, and the tag.
 struct Members {
-  static constexpr int kTagBits = 34, kNumberBits = 14;  // 16 remain for the leader
+  static constexpr int kTagBits = 34, kNumberBits = 14;  // leaves 16 bits for the leader
 
   std::shared_ptr<Connections> connections;
   std::vector<int> names;  // the ranks of the group, as the connections number them
-  std::int64_t number;     // of the leader's groups
+  std::int64_t number;     // counts the groups of this leader
   const shared::Group& host;
 
   std::uint64_t slot(Tag tag) const {

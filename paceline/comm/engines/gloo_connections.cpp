@@ -20,7 +20,7 @@ std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
 }  // namespace
 
 Connections::Connections(const World& world, const Places& places, const std::string& address, const shared::Exchange& exchange) {
-  // A write to a broken connection must be an error and not end the process. Gloo does not see to that.
+  // A write to a broken connection must fail, and not end the process. Gloo does not ensure that.
   if (struct sigaction action{}; sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
   context_ = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(address.c_str()))->createContext(world.rank, world.size);
   context_->setTimeout(kConnectTimeout);
@@ -104,7 +104,7 @@ void Connections::hear(int peer) {
   try {
     listen_to(peer);
   } catch (const std::exception&) {
-    next.ticket.reset();  // the peer has left since
+    next.ticket.reset();  // the peer has left meanwhile
   }
 }
 

@@ -1,7 +1,7 @@
 // A process's connections to the ranks of other hosts, and which of those are gone or gave up.
 //
-// Every rank is connected to all ranks of other hosts. A broken connection means that a rank is gone. A rank that is alive but gave up on
-// a group says so in a final message.
+// Every rank is connected to all ranks of other hosts. A broken connection means that a rank is gone. A rank that is alive but gave up on a
+// group sends a final message.
 #pragma once
 
 #include <list>
@@ -12,7 +12,7 @@
 
 namespace paceline::comm::over_gloo {
 
-/// From a rank that gave up on a group because of a rank of the run.
+/// Sent by a rank that gave up on a group because of a rank of the run.
 struct LastWords {
   std::uint64_t group;
   std::int64_t culprit;
@@ -27,14 +27,14 @@ class Connections {
   Watchers& watchers() { return watchers_; }
   int rank() const { return context_->rank; }
   std::int64_t next_group() { return ++groups_; }
-  /// By then, everything that it sent has arrived.
+  /// Returns when everything that it sent has arrived.
   bool is_broken(int peer);
-  /// Called after a message said so: it takes the threads a moment to see it everywhere.
+  /// Called after a message announced it: the threads need a moment to notice.
   void await_break(int peer);
 
-  /// To all of `peers` that this rank is connected to.
+  /// Sent to all of `peers` to which this rank is connected.
   void say(const LastWords& words, const std::vector<int>& peers);
-  /// −1 if it said nothing about this group.
+  /// −1 if the peer has said nothing about this group.
   int culprit_of(int peer, std::uint64_t group);
 
  private:
@@ -50,13 +50,13 @@ class Connections {
 
   std::shared_ptr<Context> context_;
   Watchers watchers_;
-  /// By peer. Gloo reports a broken connection to some of the operations on it only; a receive that is never answered is always among them.
+  /// By peer. Gloo reports a broken connection to only some of the operations on it; a receive that is never answered is always among them.
   std::map<int, std::unique_ptr<Ticket>> silent_;
-  std::atomic<std::int64_t> groups_ = 0;  // how many this rank has led
+  std::atomic<std::int64_t> groups_ = 0;  // groups that this rank has led
 
   std::mutex mutex_;                                       // guards what follows
-  std::list<Words> said_;                                  // may still be in flight
-  std::map<int, Words> heard_;                             // by peer: the next one; without a ticket: none
+  std::list<Words> said_;                                  // sent, and perhaps still in flight
+  std::map<int, Words> heard_;                             // received, by peer: the next message; without a ticket: none
   std::map<std::pair<int, std::uint64_t>, int> culprits_;  // by peer and group
 };
 

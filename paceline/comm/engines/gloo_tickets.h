@@ -24,7 +24,7 @@ class Ticket {
  public:
   enum class State { posted, done, broken };
 
-  /// `host`: the group whose bell is rung once it is done; may be null.
+  /// `host`: the group whose bell rings when it is done; may be null.
   Ticket(Context& context, Watchers& watchers, const shared::Group* host, void* data, std::size_t bytes, bool sends)
       : buffer_(context.createUnboundBuffer(data, bytes)), watchers_(watchers), host_(host), sends_(sends) {}
   Ticket(const Ticket&) = delete;

@@ -18,7 +18,7 @@
 namespace paceline::comm {
 namespace {
 
-/// This process's MPI: started once, ended with the process, and called by one thread at a time, whichever communicator that works for.
+/// This process's MPI: started once, finalized at exit, and called by one thread at a time, whichever communicator that serves.
 class Library {
  public:
   static Library& get() {
@@ -30,7 +30,7 @@ class Library {
   }
 
   [[nodiscard]] std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
-  /// MPI_Finalize waits for all ranks, so a rank that knows of one that will not come leaves without it, and mpirun ends the others.
+  /// MPI_Finalize waits for all ranks. A rank that knows of one that will never arrive exits without it, and mpirun ends the others.
   void give_up() { given_up_ = true; }
   bool given_up() const { return given_up_; }
 
@@ -114,7 +114,7 @@ class MpiRequest final : public Transport::Request {
     if (request_ == MPI_REQUEST_NULL) return;
     Library::get().give_up();
     const auto lock = Library::get().lock();
-    if (receives_) MPI_Cancel(&request_);  // a send may simply be freed
+    if (receives_) MPI_Cancel(&request_);  // a send can simply be freed
     MPI_Request_free(&request_);
   }
 
@@ -160,12 +160,12 @@ class MpiWire final : public Wire {
 
 class MpiNetwork final : public Network {
  public:
-  /// `seats`: by rank, the number that `memory` gives ranks of this machine; −1 for others.
+  /// `seats`: by rank, its number in `memory` if it is on this machine, otherwise −1.
   MpiNetwork(std::shared_ptr<Comm> comm, std::shared_ptr<shared::HostMemory> memory, std::vector<int> seats)
       : comm_(std::move(comm)), memory_(std::move(memory)), seats_(std::move(seats)), wire_(*comm_), transport_(wire_, comm_->rank()) {}
 
   Transport& transport() override { return transport_; }
-  Nanoseconds patience() const override { return std::chrono::microseconds(50); }  // MPI moves messages only while it is called
+  Nanoseconds patience() const override { return std::chrono::microseconds(50); }  // MPI only makes progress while it is called
   /// MPI does not say; the launcher usually ends all ranks. A process of this machine that ended has failed, since MPI_Finalize waits for
   /// all ranks.
   std::string gone(int peer) override {
@@ -173,7 +173,7 @@ class MpiNetwork final : public Network {
     return seat < 0 ? "" : memory_->gone(seat);
   }
   std::unique_ptr<Network> split(const std::vector<int>& members, Communicator& via, const shared::Group&) override {
-    via.run(barrier());  // with a deadline, which the split itself does not have
+    via.run(barrier());  // has a deadline, unlike the split itself
     const auto place = std::find(members.begin(), members.end(), comm_->rank()) - members.begin();
     std::vector<int> seats;
     seats.reserve(members.size());
@@ -216,7 +216,7 @@ std::string library_name() {
   return name.substr(0, name.find_first_of(",\n"));
 }
 
-/// To this MPI, ranks that another launcher or another MPI's mpirun started are jobs of one rank each.
+/// To this MPI, ranks started by another launcher, or by another MPI's mpirun, look like jobs of one rank each.
 void check_agreement(const World& world) {
   const auto lock = Library::get().lock();
   int rank = 0, size = 0;
@@ -245,7 +245,7 @@ std::string told_by_rank_0(const std::string& own) {
   return text;
 }
 
-/// Empty if there is none.
+/// Empty if there is no such name.
 std::string address_to_the_world() {
   try {
     return own_address("192.0.2.1", true);  // reserved for documentation: only the route to it matters

@@ -1,6 +1,6 @@
-// nccl: memory of GPUs, one GPU per rank. NCCL brings its own algorithms and its own order of additions, which is fixed for a given machine
-// and number of ranks; operations are put on a stream of the communicator's own and waited for with a deadline. Memory of the host goes by
-// way of the GPU: the few numbers besides the gradients, such as the sums of losses.
+// nccl: GPU memory, one GPU per rank. NCCL has algorithms of its own and its own order of additions, which is fixed for a given machine and
+// number of ranks. Operations are put on a stream that belongs to the communicator, and are waited for with a deadline. Host memory travels
+// by way of the GPU; that is only a few numbers besides the gradients, such as sums of losses.
 #if PACELINE_WITH_NCCL
 
 #include <cuda_runtime.h>
@@ -29,16 +29,16 @@ namespace {
 using namespace nccl;
 using Kind = Operation::Kind;
 
-/// Who is missing where somebody is; −1: NCCL does not say.
+/// The rank that is missing; −1: NCCL does not say which.
 int other_of(int rank, int size) { return size == 2 ? 1 - rank : -1; }
 
 std::string did_not_come(int suspect, Nanoseconds deadline) {
   return fmt::format("{} did not come within {:.3g} s", suspect < 0 ? "a rank" : fmt::format("rank {}", suspect), seconds(deadline));
 }
 
-/// What `make` makes. It waits for the other ranks without end, so it has a thread, which is left behind where they do not come: whatever
-/// it needs must be its own. (NCCL's communicators that do not block have an end, but until 2.28 start a thread for each of their
-/// collectives.)
+/// The result of `make`, which may wait for other ranks without end. So it runs in a thread that is left behind if they never arrive;
+/// everything that the thread uses must be its own. (NCCL's non-blocking communicators do time out, but until 2.28 they start a thread for
+/// each collective.)
 ncclComm_t made_in_time(Nanoseconds deadline, int suspect, const std::string& what, std::function<ncclResult_t(ncclComm_t*)> make) {
   struct Made {
     ncclResult_t result = ncclSuccess;
@@ -67,8 +67,8 @@ ncclComm_t made_in_time(Nanoseconds deadline, int suspect, const std::string& wh
   return made.communicator;
 }
 
-/// Memory of the host on its way through the GPU. It is copied on a stream of its own: copying waits for what its stream has to do, and
-/// what the channel's has to do may wait for a rank that never comes.
+/// Host memory on its way through the GPU. It is copied on a separate stream: a copy waits for the earlier work of its stream, and the
+/// channel's stream may be waiting for a rank that never arrives.
 class Staged {
  public:
   Staged(const Buffer& host, cudaStream_t copies) : host_(host), copies_(copies) {
@@ -93,7 +93,7 @@ class Staged {
   Memory memory_;
 };
 
-/// A communicator of NCCL with its streams; all splits and works of it hold it.
+/// An NCCL communicator with its streams, shared by all its splits and works.
 struct Channel {
   explicit Channel(ncclComm_t made) : communicator(made) {
     require(cudaGetDevice(&device));
@@ -119,12 +119,12 @@ struct Channel {
   cudaStream_t stream = nullptr, copies = nullptr;
   bool broken = false;
   std::mutex mutex;
-  std::vector<Staged> given_up;  // which NCCL may still fill
+  std::vector<Staged> given_up;  // NCCL may still write to these
 };
 
 class StreamWork final : public Work::State {
  public:
-  /// `suspect`: who is missing if it is not done in time; −1: NCCL does not say who.
+  /// `suspect`: the rank to name if it is not done in time; −1: NCCL does not say which.
   StreamWork(std::shared_ptr<Channel> channel, std::shared_ptr<const Judge> judge, const Call& call, std::vector<Staged> staged,
              int suspect)
       : channel_(std::move(channel)),
@@ -155,11 +155,11 @@ class StreamWork final : public Work::State {
       if (call_.operation.kind != Kind::send) staged_.front().bring_back();
       return;
     }
-    // What the caller puts on its stream from now on comes after.
+    // What the caller puts on its stream from now on runs afterwards.
     if (void* const stream = call_.operation.buffer.stream) require(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), done_.get()));
   }
   void abandon() override {
-    if (!done()) channel_->broken = true;  // ends with the channel, which is aborted
+    if (!done()) channel_->broken = true;  // it ends with the channel, which is aborted
   }
 
  private:
@@ -167,7 +167,7 @@ class StreamWork final : public Work::State {
     throw PeerError(judge_->name(suspect_), std::string(name_of(call_.operation.kind)), call_.sequence,
                     fmt::format("{} in {} (sequence {})", why, describe(call_.operation), call_.sequence));
   }
-  /// Throws where it can never be done.
+  /// Throws if it can never be done.
   void check() const {
     ncclResult_t state = ncclSuccess;
     ncclCommGetAsyncError(channel_->communicator, &state);
@@ -179,7 +179,7 @@ class StreamWork final : public Work::State {
   std::shared_ptr<Channel> channel_;
   std::shared_ptr<const Judge> judge_;
   Call call_;
-  std::vector<Staged> staged_;  // its buffer, and its input
+  std::vector<Staged> staged_;  // for its buffer and its input
   int suspect_;
   Nanoseconds began_;
   Event done_;
@@ -214,7 +214,7 @@ class NcclCommunicator final : public Communicator {
     if (op.buffer.data && !op.buffer.on_gpu) {
       for (Buffer* part : {&op.buffer, &op.input})
         if (part->data) *part = staged.emplace_back(*part, channel_->copies).on_gpu();
-    } else {  // what fills the buffer was put on the caller's stream before
+    } else {  // the work that fills the buffer is already on the caller's stream
       const Event filled;
       require(cudaEventRecord(filled.get(), static_cast<cudaStream_t>(op.buffer.stream)));
       require(cudaStreamWaitEvent(channel_->stream, filled.get()));
@@ -226,8 +226,8 @@ class NcclCommunicator final : public Communicator {
 
   std::unique_ptr<Communicator> split(int color, int key) override {
     const OnDevice on(channel_->device);
-    const std::vector<int> members = members_of(*this, color, key);  // most who do not come are missed here: nothing is left behind
-    channel_->broken = true;                                         // unless the split comes to its end
+    const std::vector<int> members = members_of(*this, color, key);  // usually detects missing ranks before NCCL is involved, so that nothing is left behind
+    channel_->broken = true;                                         // until the split has succeeded
     ncclComm_t made =
         made_in_time(config_.deadline(), other_of(rank_, size_), "split", [channel = channel_, color, key](ncclComm_t* communicator) {
           return ncclCommSplit(channel->communicator, color, key, communicator, nullptr);
@@ -265,7 +265,7 @@ class NcclCommunicator final : public Communicator {
       case Kind::send: return require(ncclSend(data, count, type, op.peer, comm, stream));
       case Kind::receive: return require(ncclRecv(data, count, type, op.peer, comm, stream));
       case Kind::reduce_scatter:
-      case Kind::all_gather: {  // parts need not be of one size: one operation a part, all at once
+      case Kind::all_gather: {  // parts may differ in size: one operation per part, all grouped
         Group group;
         for (int index = 0; index < size_; ++index) {
           const Buffer piece = part(index);
@@ -296,7 +296,7 @@ class NcclCommunicator final : public Communicator {
   std::shared_ptr<const Judge> judge_;
   int rank_, size_, per_host_;
   CommConfig config_;
-  Memory token_;  // what a barrier adds up
+  Memory token_;  // what a barrier reduces
   std::int64_t sequence_ = 0;
 };
 
@@ -323,8 +323,8 @@ std::unique_ptr<Communicator> connect_nccl(const CommConfig& config, const World
   require(cudaSetDevice(world.local_rank));
   ncclUniqueId id;
   if (world.rank == 0) require(ncclGetUniqueId(&id));
-  if (store) {  // a world of one needs nobody to tell
-    // All tell something, though rank 0 alone has something to say: who is missing is missed here, by name.
+  if (store) {  // a world of one has no other ranks
+    // Every rank publishes something, although only rank 0 has anything to say: this way a missing rank is detected here, by name.
     const std::string own = world.rank == 0 ? std::string(id.internal, sizeof(id.internal)) : "here";
     const std::string told = exchange_through(store, world, "nccl", config.connect_deadline(world))(own).front();
     ensure(told.size() == sizeof(id.internal), "rank 0 tells NCCL's address");

@@ -1,4 +1,4 @@
-// CUDA's and NCCL's calls as the nccl engine makes them: checked, and undone by themselves.
+// Checked wrappers of the CUDA and NCCL calls that the nccl engine makes, with RAII.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -41,7 +41,7 @@ inline ncclRedOp_t op_of(ReduceOp op) {
   return ncclSum;
 }
 
-/// While it lives, this thread speaks to that GPU: threads begin with the first.
+/// Sets this thread's current GPU for its scope: threads start with GPU 0.
 class OnDevice {
  public:
   explicit OnDevice(int device) {
@@ -56,12 +56,12 @@ class OnDevice {
   int before_ = 0;
 };
 
-/// Calls that NCCL makes at once.
+/// A group of calls that NCCL starts together.
 class Group {
  public:
   Group() { require(ncclGroupStart()); }
   ~Group() {
-    if (open_) ncclGroupEnd();  // something was thrown; left open, it would hold back whatever comes after
+    if (open_) ncclGroupEnd();  // after an exception; a group left open would hold back all later calls
   }
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;

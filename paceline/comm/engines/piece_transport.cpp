@@ -35,10 +35,10 @@ class PieceTransport::Line {
  public:
   explicit Line(std::size_t window) : window_(window) {}
   void join(Message* message);
-  /// Returns true if it was the last.
+  /// Returns true if it was the last one.
   bool leave(const Message* message);
   void advance();
-  /// As many as may be in flight.
+  /// Posts as many pieces as may be in flight.
   void post();
 
  private:

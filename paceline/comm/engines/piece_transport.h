@@ -1,11 +1,11 @@
-// Messages of any length over a network library that carries pieces.
+// Messages of any length over a network library, sent in pieces.
 //
-// A message begins with a head: its length, and as many of its bytes as fit. Pieces of kPiece bytes follow, the last with what is left
-// over. A few of them are in flight at a time, so that the receiver reduces one while the next ones arrive.
+// A message begins with a head: its length, and as many of its bytes as fit. Pieces of kPiece bytes follow; the last one has the rest. A
+// few of them are in flight at a time, so that the receiver reduces one while the next ones arrive.
 //
-// Invariants. The pieces of all messages between two ranks with one tag form a queue: they are posted, and end, one after the other, in
-// the order in which the library matches them. No piece is longer than the memory posted for it, whatever the sender sends (Gloo would
-// abort the process): only whole pieces are received in place; heads and leftovers go to a buffer that has room for the longest.
+// Invariants. The pieces of all messages between two ranks with one tag form a queue: they are posted, and complete, in the order in which
+// the library matches them. No piece is longer than the memory posted for it, whatever the sender sends (Gloo would abort the process):
+// only full pieces are received in place; heads and last pieces go to a buffer large enough for the longest.
 #pragma once
 
 #include <map>
@@ -19,10 +19,10 @@ namespace paceline::comm {
 class Wire {
  public:
   virtual ~Wire() = default;
-  /// Pieces of a queue that are in flight at a time.
+  /// How many pieces of a queue are in flight at a time.
   virtual std::size_t window() const = 0;
   virtual std::unique_ptr<Transport::Request> send(int peer, Tag tag, const void* data, std::int64_t bytes) = 0;
-  /// `room` bytes or fewer.
+  /// Receives at most `room` bytes.
   virtual std::unique_ptr<Transport::Request> receive(int peer, Tag tag, void* data, std::int64_t room) = 0;
 };
 

@@ -23,7 +23,7 @@ Range intersection(Range a, Range b) {
 
 bool Direct::advance() {
   if (!op_.buffer.on_gpu) return go_on();
-  // Whoever waits looks often. Were CUDA asked each time, the launches of the rank that is waited for would have to wait for its locks.
+  // The waiting thread looks often. If it called CUDA each time, the launches of the rank that it waits for would contend for CUDA's locks.
   if (still_waits()) return false;
   const gpu::OnDeviceOf device(op_.buffer.data);
   return go_on();
@@ -98,7 +98,7 @@ bool Direct::go_on() {
   }
 }
 
-// What a rank brings to the first meeting: its notice, and where that is all there is to it, its data in a slot.
+// What a rank brings to the first barrier: its notice and, if the data is small, the data itself in a slot.
 void Direct::arrive() {
   turn_ = ++group_.turns;
   Notice& own = notice(rank());
@@ -122,10 +122,10 @@ void Direct::arrive() {
   if (!missing(&Direct::turn_of, turn_)) group_.ring_meeting();
 }
 
-/// Others read a buffer once what fills it is done: their streams wait for a mark, or the host waits here.
+/// Others read a buffer once it is filled: their streams wait for an event, or this host waits here.
 void Direct::arrive_on_gpu(Notice& own) {
   GpuSide& gpu = group_.gpu();
-  group_.keep_helpers_awake();  // nobody else makes the steps of a started collective on a GPU
+  group_.keep_helpers_awake();  // nobody else executes the steps of a collective that was started on a GPU
   if (own.buffer && own.input) {
     gpu.own_marks().filled.record(op_.buffer.stream);
     own.marks = gpu.marks_number();
@@ -148,14 +148,14 @@ void Direct::meet_on_gpu() {
 
 void Direct::miss(int peer) const { throw PeerError(first_rank_ + peer, std::string(name_of(op_.kind)), sequence_, std::string(kLeft)); }
 
-// With memory that all reach nobody is done before the second meeting, so whoever is gone by now leaves no result.
+// With memory that all ranks can access, no rank is done before the second barrier, so a rank that is gone by now leaves no result.
 void Direct::check_presence() const {
   for (int peer = 0; peer < size(); ++peer)
     if (group_.seat(peer).presence.load(std::memory_order_acquire) != Seat::kHere || group_.culprit_of(peer) >= 0) miss(peer);
 }
 
-/// Whether some rank has not come this far yet. No rank can continue before all have, so only the last to come wakes the others: of those
-/// who come at the same time, at least the one whose number was stored last sees all numbers.
+/// Whether some rank has not arrived yet. No rank can continue before all have, so only the last to arrive wakes the others: of ranks that
+/// arrive at the same time, at least the one whose number was stored last sees all numbers.
 bool Direct::missing(std::uint64_t (Direct::*progress)(int peer) const, std::uint64_t needed) {
   for (int step = 1; step < size(); ++step) {  // every rank looks at its neighbour first, not all at rank 0
     const int peer = (rank() + step) % size();
@@ -175,7 +175,7 @@ bool Direct::all_arrived() {
   return true;
 }
 
-// Ranks that call different things would hang or mix their data: both are told who called what.
+// Ranks that call different operations would hang or mix their data: each is told which rank called what.
 void Direct::check(const Notice& theirs, int peer) const {
   const Notice& own = notice(rank());
   if (theirs.kind == own.kind && theirs.dtype == own.dtype && theirs.count == own.count && theirs.root == own.root &&
@@ -203,7 +203,7 @@ bool Direct::everything_is_shared() {
   return true;
 }
 
-// Small buffers: every rank reads the slots and makes what it needs.
+// Small buffers: every rank reads the slots and computes what it needs.
 void Direct::make_own(std::span<std::byte* const> bases) {
   void* own = op_.buffer.data;
   const Range all{0, op_.buffer.count};
@@ -267,7 +267,7 @@ void Direct::gather(Range range, std::span<std::byte* const> bases) {
   }
 }
 
-// all_to_all: from every rank's input the part that is ours. `stride` elements lie between two parts of an input.
+// all_to_all: reads our part of every rank's input. `stride` elements lie between two parts of an input.
 void Direct::exchange(Range within_part, std::span<std::byte* const> inputs, std::int64_t stride) {
   const std::int64_t part = op_.buffer.count / size();
   if (within_part.size() == 0) return;
@@ -322,7 +322,7 @@ void Direct::use_window() {
   }
 }
 
-// Gathered and scattered parts went straight into the buffer.
+// Gathered and scattered parts were written straight into the buffer.
 void Direct::fetch_window() {
   const bool wanted = op_.kind == Kind::allreduce || (op_.kind == Kind::reduce && is_root()) || (op_.kind == Kind::broadcast && !is_root());
   if (wanted) copy(op_.buffer.data, windows()[static_cast<std::size_t>(rank())], window_);

@@ -1,9 +1,9 @@
-// Collectives straight on memory that all ranks reach: the `direct` schedule without its messages. Each rank combines its part from all
-// buffers and writes it where it is wanted: one pass over memory, no copy.
+// Collectives directly on memory that all ranks can access: the `direct` schedule without its messages. Each rank combines its part from
+// all buffers and writes it to its destinations: one pass over memory, no copy.
 //
-// Two meetings frame it: nobody reads a buffer before it was brought, nobody leaves before the others stopped touching it. Small buffers
-// are copied into slots instead and every rank makes what it needs itself, which takes one meeting. Private buffers are shown to the others
-// window by window. Memory of a GPU goes the same ways; what its streams and hosts wait for, gpu_side.h says.
+// They run between two barriers: nobody reads a buffer before its owner has arrived, and nobody leaves before the others stopped accessing
+// it. Small buffers are copied into slots instead, and every rank computes what it needs itself, which takes a single barrier. Private
+// buffers are shown to the others window by window. GPU memory takes the same paths; gpu_side.h says what its streams and hosts wait for.
 //
 // Element i is always combined in the order owner, owner + 1, …, where owner is the rank whose part it lies in: the order of the schedule.
 #pragma once
@@ -28,9 +28,9 @@ class Direct final : public Activity {
   enum class State { arrive, meet, show, meet_shown, meet_used };
 
   bool go_on();
-  bool still_waits();  // for another rank to come
+  bool still_waits();  // for another rank to arrive
 
-  // Meetings.
+  // Barriers.
   void arrive();
   void arrive_on_gpu(Notice& own);
   void meet_on_gpu();
@@ -41,7 +41,7 @@ class Direct final : public Activity {
   std::uint64_t phase_of(int peer) const { return group_.seat(peer).phase.load(std::memory_order_seq_cst); }
   void reach_next_phase();
   void check(const Notice& notice, int peer) const;
-  /// Throws PeerError if a rank came and gave up before the others were done: its memory may be gone.
+  /// Throws PeerError if a rank arrived and gave up before the others were done: its memory may be gone.
   void check_presence() const;
   [[noreturn]] void miss(int peer) const;
 
@@ -64,7 +64,7 @@ class Direct final : public Activity {
 
   void copy(void* to_base, const void* from_base, schedule::Range range) const;
   void copy_bytes(void* to, const void* from, std::int64_t bytes) const;
-  void end_window() const;  // what a GPU does with it is done
+  void end_window() const;  // waits until the GPU no longer uses it
   bool is_small() const { return !op_.buffer.on_gpu && op_.buffer.bytes() <= kSmall; }
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }

@@ -6,9 +6,9 @@
 namespace paceline::comm::shared {
 namespace {
 
-constexpr auto kFarewell = std::chrono::milliseconds(100);  // ranks mostly leave together
+constexpr auto kFarewell = std::chrono::milliseconds(100);  // ranks usually leave together
 
-/// Another's window, which counts as open from before it is until it is no more.
+/// Another rank's window. It is counted as open from before it is opened until after it is closed.
 struct Opened {
   explicit Opened(std::atomic<std::uint32_t>& count) : openers(count) { openers.fetch_add(1, std::memory_order_acq_rel); }
   ~Opened() {
@@ -44,7 +44,7 @@ void LentWindows::add(std::shared_ptr<void> window, const std::atomic<std::uint3
 }
 
 LentWindows::~LentWindows() {
-  for (Window& each : windows_) new std::shared_ptr<void>(std::move(each.memory));  // NOLINT: nobody may free it; the process's end does
+  for (Window& each : windows_) new std::shared_ptr<void>(std::move(each.memory));  // NOLINT: leaked on purpose, nobody may free it before the process ends
 }
 
 GpuSide::~GpuSide() {

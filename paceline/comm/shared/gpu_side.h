@@ -1,12 +1,13 @@
-// What a rank of a group has on its GPU for the group's collectives.
+// What a rank of a group keeps on its GPU for the group's collectives.
 //
-// Ranks that are threads reach one another's buffers. Marks in their streams say when a buffer is filled and when its reader is done, and
-// streams wait for marks; hosts do not wait for GPUs. The hosts meet first, so a mark is always set before a stream waits for it: no stream
-// waits for a rank that never comes. A rank may be gone when another looks for its marks, so these are found by number.
+// Ranks that are threads access one another's buffers. Events in their streams mark when a buffer is filled and when its reader is done,
+// and streams wait for events; hosts do not wait for GPUs. The hosts synchronise first, so an event is always recorded before a stream
+// waits for it: no stream waits for a rank that never arrives. A rank may be gone when another looks for its events, so these are found by
+// number.
 //
-// Processes reach only one another's windows, which CUDA's IPC opens to them. There every host waits for its own stream before it meets the
-// others: a stream that waited for a process which is killed would wait forever. CUDA must not free a window that another process has
-// open: whoever leaves first lets the host's memory keep its own (LentWindows).
+// Processes can access only one another's windows, which CUDA's IPC opens to them. There, every host waits for its own stream before it
+// synchronises with the others: a stream that waited for a process that is then killed would wait forever. CUDA must not free a window that
+// another process has open, so a rank that leaves first hands its window over to the host's memory (LentWindows).
 #pragma once
 
 #include <memory>
@@ -35,15 +36,15 @@ class GpuSide {
 
   Marks& own_marks();
   std::uint64_t marks_number() const { return marks_number_; }  // after own_marks()
-  /// Finds the marks of a thread whose notice this is, and sees to it that this rank's GPU reaches its memory. False if the rank is
-  /// gone. ConfigError if one GPU cannot reach the other.
+  /// Finds the events of the thread whose notice this is, and makes sure that this rank's GPU can access its memory. False if the rank is
+  /// gone. ConfigError if one GPU cannot access the other.
   bool meet(int peer, const Notice& notice, int own_gpu);
-  /// The stream waits for the others' buffers to be filled, or for their readers.
+  /// Makes the stream wait until the others' buffers are filled, or until their readers are done.
   void hold(void* stream, gpu::Mark Marks::*which) const;
 
-  /// Makes this rank's window where there is none yet, and tells the others in its seat.
+  /// Creates this rank's window if there is none yet, and publishes it in its seat.
   void show_window();
-  /// Those of all ranks, which have shown theirs.
+  /// The windows of all ranks, which have published theirs.
   void open_windows();
   std::byte* window(int rank) const { return static_cast<std::byte*>(windows_[static_cast<std::size_t>(rank)].get()); }
 
@@ -53,7 +54,7 @@ class GpuSide {
   HostMemory& host_;
   std::vector<std::shared_ptr<Marks>> marks_;  // by rank
   std::uint64_t marks_number_ = 0;
-  std::set<std::pair<int, int>> reached_;       // GPUs: the first reaches the second
+  std::set<std::pair<int, int>> reached_;       // pairs of GPUs: the first can access the second
   std::vector<std::shared_ptr<void>> windows_;  // by rank
 };
 

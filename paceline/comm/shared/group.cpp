@@ -10,7 +10,7 @@
 namespace paceline::comm::shared {
 namespace {
 
-constexpr int kSpins = 400;  // ten to twenty microseconds: longer than a meeting, far shorter than a time slice
+constexpr int kSpins = 400;  // ten to twenty microseconds: longer than a barrier, far shorter than a time slice
 
 // Not a private futex: its word lies in memory that several processes map.
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, Nanoseconds at_most) {

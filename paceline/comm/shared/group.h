@@ -30,8 +30,8 @@ class Group final : public Waiter {
   /// Called after something changed in the block: wakes the sleepers.
   void ring(int peer) const;
   void ring_all() const;
-  /// Called when the last rank has reached a meeting. Helpers stay asleep if the ranks need all cores and there is no network to serve: a
-  /// helper would only keep its rank from computing, so it waits for a rank that needs it (wake_helpers) or for its own rank's next call.
+  /// Called when the last rank has reached a barrier. Helpers stay asleep if the ranks need all cores and there is no network to serve: a
+  /// helper would only keep its rank from computing, so it sleeps until a rank needs it (wake_helpers) or its own rank makes its next call.
   void ring_meeting() const;
   void keep_helpers_awake() { lazy_helpers_ = false; }
 

@@ -26,12 +26,12 @@ struct Location {
   explicit operator bool() const { return file != 0; }
 };
 
-/// Objects that ranks which are threads show one another by number: a rank may be gone when another looks for what it showed, and a number
-/// then leads nowhere where a pointer would lead into freed memory. Thread-safe.
+/// Objects that ranks which are threads publish by number. A rank may be gone when another looks for its object; a number then leads
+/// nowhere, where a pointer would lead into freed memory. Thread-safe.
 class SharedObjects {
  public:
   std::uint64_t add(const std::shared_ptr<void>& object);  // its number, from 1
-  /// Null once whoever added it has dropped it.
+  /// Null once its owner has dropped it.
   std::shared_ptr<void> find(std::uint64_t number) const;
 
  private:
@@ -40,15 +40,15 @@ class SharedObjects {
   std::uint64_t last_ = 0;
 };
 
-/// Windows on a GPU (gpu_side.h) whose rank has left while another process still had them open: CUDA must not free such memory. They go
-/// when the next one comes and nobody has them open any more, the last with the process. Thread-safe.
+/// Windows on a GPU (gpu_side.h) whose rank has left while another process still had them open: CUDA must not free such memory. They are
+/// freed when the next one is added and nobody has them open any more, the last ones with the process. Thread-safe.
 class LentWindows {
  public:
   LentWindows() = default;
   ~LentWindows();
   LentWindows(const LentWindows&) = delete;
   LentWindows& operator=(const LentWindows&) = delete;
-  /// `openers`: how many have it open.
+  /// `openers`: how many processes have it open.
   void add(std::shared_ptr<void> window, const std::atomic<std::uint32_t>& openers);
 
  private:
@@ -71,7 +71,7 @@ class HostMemory {
   virtual Memory allocate(std::int64_t bytes) = 0;
   /// Zeroed memory for a group of this many ranks, which begins with their Block. It is reused once all of them have left it.
   virtual Location allocate_block(std::int64_t bytes, int ranks) = 0;
-  /// Of ranks that are threads; null of processes.
+  /// The objects of ranks that are threads; null if they are processes.
   virtual SharedObjects* objects() { return nullptr; }
   /// How a rank (of the whole host) is known to be gone; empty while it is alive.
   virtual std::string gone(int host_rank) = 0;
@@ -82,7 +82,7 @@ class HostMemory {
 };
 
 inline constexpr std::int8_t kNoGpu = -1;
-inline constexpr std::int64_t kSmall = 512;         // bytes: up to here a collective goes through slots, in one meeting
+inline constexpr std::int64_t kSmall = 512;         // bytes: up to this size a collective goes through slots, with one barrier
 inline constexpr std::int64_t kWindow = 512 << 10;  // bytes of private memory that the others see at a time
 inline constexpr std::int64_t kPiece = 32 << 10;    // bytes of private memory in one piece of mail
 inline constexpr int kPieces = 4;                   // pieces in flight between two ranks
@@ -93,11 +93,11 @@ struct alignas(64) Notice {
   Operation::Kind kind;
   DType dtype;
   ReduceOp op;
-  std::int8_t gpu;  // on which the memory lies; kNoGpu: on none
+  std::int8_t gpu;  // that the memory lies on; kNoGpu: host memory
   std::int32_t root;
   std::int64_t count;
   Location buffer, input;
-  std::uint64_t marks;  // of ranks that are threads, on a GPU: their number among the shared objects
+  std::uint64_t marks;  // on a GPU, for ranks that are threads: their number among the shared objects
 };
 static_assert(sizeof(Notice) == 64);
 
@@ -109,7 +109,7 @@ struct Bell {
 
 struct alignas(64) Seat {
   Notice notices[2];                             // of this turn and the one before, which others may still read
-  alignas(64) std::atomic<std::uint64_t> phase;  // meetings after the first of a turn
+  alignas(64) std::atomic<std::uint64_t> phase;  // barriers after the first one of a turn
   alignas(64) Bell bells[2];                     // of the rank's callers and of its helper
   enum Presence : std::uint32_t { kHere, kLeft, kOut };
   std::atomic<std::uint32_t> presence;        // left: closed its communicator; out: no longer accesses the block
