@@ -143,7 +143,7 @@ void Driver::drive_until(Done done) {
 void Driver::run(Activity& activity, const Call& call) {
   {
     std::unique_lock lock(mutex_);
-    if (call.operation.is_collective() && !ordered_.empty()) {  // queued behind those that were started before it
+    if (call.operation.is_collective() && !ordered_.empty()) {  // queued behind earlier ones
       lock.unlock();
       drive_until([this] { return ordered_.empty(); });
       lock.lock();

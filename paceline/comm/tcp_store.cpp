@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 using wire::Op;
 using wire::Reply;
 
-constexpr Nanoseconds kStrangerTime = 1500ms;  // how long a stranger may hold our address: perhaps a job that is about to end
+constexpr Nanoseconds kStrangerTime = 1500ms;  // how long a stranger may hold our address: it may be a job that is about to end
 constexpr Nanoseconds kProbeTime = 500ms;      // to find out who holds an address that is in use on this host
 constexpr Nanoseconds kPushedOutTime = 5s, kRetryPause = 20ms;      // for a connection that a flood displaces at the reception
 constexpr Nanoseconds kSlack = 1s;                                  // the server ends a wait; the client does so only if the server is gone

@@ -37,7 +37,7 @@ class Feedback {
 
   bool keeps_, has_velocity_;
   float momentum_;
-  double norm_, length_;  // of a worker's whole gradient, 0: any; elements
+  double norm_, length_;  // of a worker's whole gradient, 0: not clipped; in elements
 };
 
 }  // namespace paceline::compress

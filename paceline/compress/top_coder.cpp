@@ -21,7 +21,7 @@ std::int64_t count_of(const RangeLayout& layout, double density) {
 
 std::int64_t TopCoder::bound(const RangeLayout& layout) const { return kEntry * count_of(layout, largest_density()); }
 
-/// At least k hits, among them all of the k largest.
+/// Finds at least k values, which include the k largest.
 std::span<const Hit> TopCoder::candidates(const RangeLayout& layout, const float* values, const Moment& moment, std::int64_t k) {
   const auto length = static_cast<double>(layout.length);
   const std::int64_t sample = std::min(layout.length, std::max(kLeastSample, static_cast<std::int64_t>(kSampled * length)));
@@ -34,7 +34,7 @@ std::span<const Hit> TopCoder::candidates(const RangeLayout& layout, const float
         magnitude(values[begin + static_cast<std::int64_t>(draw % static_cast<std::uint32_t>(end - begin))]);
   }
   const double expected = static_cast<double>(k) * static_cast<double>(sample) / length;
-  double rank = expected + 3 * std::sqrt(expected) + 1;  // three deviations: a second pass is rare
+  double rank = expected + 3 * std::sqrt(expected) + 1;  // three deviations: a second pass is rarely needed
   while (true) {
     const bool all = rank >= static_cast<double>(sample);
     const auto found = hits_.find(layout, values, all ? 0 : kth_largest(sizes_, static_cast<std::int64_t>(rank)));

@@ -59,7 +59,7 @@ void launch_augment(const std::uint8_t* pixels, const std::int64_t* labels, cons
   std::copy_n(centre, channels, constants.centre);
   std::copy_n(scale, channels, constants.scale);
   const int threads = 256;
-  // A grid has 2^16 − 1 rows; larger batches go in pieces.
+  // A grid has at most 2^16 − 1 rows; larger batches are split.
   constexpr std::int64_t kMostImages = 65535;
   for (std::int64_t first = 0; first < count; first += kMostImages) {
     const dim3 grid(static_cast<unsigned>((height * width + threads - 1) / threads),

@@ -17,7 +17,7 @@ struct Normalisation {
   std::vector<float> centre, scale;  // per channel
 };
 
-/// Draws how an image is augmented; null: not at all. How many numbers a sample draws depends on the settings only, never on the outcome.
+/// Draws how an image is augmented; null: it is not. How many numbers a sample draws depends only on the settings, never on the outcome.
 AugmentPlan draw_plan(const DataConfig& config, std::int64_t sample, std::int64_t height, std::int64_t width, RandomStream* random);
 
 /// Applies a plan: from image (C×H×W bytes) to out (C×H×W floats).

@@ -15,10 +15,10 @@ struct CifarFiles {
   std::vector<std::string> names;
   std::int64_t records = 10'000;  // in each file
   std::int64_t classes = 10;
-  std::int64_t coarse_classes = 0;  // CIFAR-100: of a second label byte, before that of the class
+  std::int64_t coarse_classes = 0;  // CIFAR-100: classes of the second label byte, which precedes that of the fine class
 };
 
-/// Throws DataError for a file of another size and for a label out of range.
+/// Throws DataError for a file of another size or a label out of range.
 Images read_cifar(const std::filesystem::path& root, const CifarFiles& files);
 
 }  // namespace paceline::data

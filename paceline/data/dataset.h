@@ -59,7 +59,7 @@ struct Info {
   std::int64_t classes = 0;                   // or the size of the vocabulary
   bool tokens = false;                        // inputs are tokens
   std::vector<float> mean, deviation;         // per channel, of pixels in 0..1; 0 and 1 if data.normalise is off; empty for text
-  std::vector<std::int64_t> target = {};      // shape of a sample's targets; empty: it has one target
+  std::vector<std::int64_t> target = {};      // shape of a sample's targets; empty: a single target
   bool real_targets = false;                  // targets are numbers, not labels
   std::vector<std::string> class_names = {};  // by label; empty if the classes have no names
 };

@@ -13,7 +13,7 @@ struct Idx {
   std::int64_t header_bytes() const { return 4 + 4 * static_cast<std::int64_t>(shape.size()); }
 };
 
-/// Reads a file of unsigned bytes with `rank` dimensions. Throws DataError for anything else, a file cut short and a file too long.
+/// Reads a file of unsigned bytes with `rank` dimensions. Throws DataError for any other file, and for one that is too short or too long.
 Idx read_idx(const std::filesystem::path& file, int rank);
 
 }  // namespace paceline::data

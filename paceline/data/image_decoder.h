@@ -33,16 +33,16 @@ struct DecodedImage {
 ImageSize image_size(const std::string& file, std::span<const std::uint8_t> bytes);
 
 /// Decodes an image. The result may be reduced by 1/2, …, 1/shrink (shrink is 1, 2, 4 or 8), and needs to contain only what `needed`
-/// touches (in pixels of the whole image at full size), which saves a JPEG decoder most of its work. The needed pixels have the same
-/// bits, whatever else is decoded.
+/// touches (in pixels of the whole image at full size), which saves a JPEG decoder most of its work. The needed pixels have the same bits
+/// whatever else is decoded.
 void decode_image(const std::string& file, std::span<const std::uint8_t> bytes, int shrink, DecodedImage& image,
                   const Box& needed = kEverything);
 
-/// DataError if a file of so few bytes cannot hold an image of that size, at `most_pixels` per byte: a forged size would cost memory and
-/// time out of all proportion.
+/// DataError if a file of so few bytes cannot hold an image of that size, at `most_pixels` per byte. Without this check, a forged size
+/// would cost memory and time.
 void expect_room(const std::string& file, std::span<const std::uint8_t> bytes, ImageSize size, std::int64_t most_pixels);
 
-// One file each.
+// Implemented in one file each.
 ImageSize jpeg_size(const std::string& file, std::span<const std::uint8_t> bytes);
 void decode_jpeg(const std::string& file, std::span<const std::uint8_t> bytes, int shrink, const Box& needed, DecodedImage& image);
 ImageSize png_size(const std::string& file, std::span<const std::uint8_t> bytes);

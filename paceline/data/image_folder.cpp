@@ -33,7 +33,7 @@ std::vector<std::string> sorted_names(const fs::path& folder, bool (*wanted)(con
   return names;
 }
 
-/// Throws for a dangling link, which would otherwise be one image or class less without anyone noticing.
+/// Throws for a dangling link, which would otherwise silently drop an image or a class.
 const fs::directory_entry& leads_somewhere(const fs::directory_entry& entry) {
   std::error_code ignored;
   if (entry.is_symlink() && !entry.exists(ignored))

@@ -1,4 +1,4 @@
-// From an image's file to the input of a network.
+// Turns an image file into a network's input.
 #pragma once
 
 #include <string>
@@ -19,8 +19,8 @@ inline constexpr float kMiddleShare = 224.0f / 256.0f;
 void resize_box(const std::string& file, std::span<const std::uint8_t> bytes, ImageSize size, Box box, std::int64_t side, bool flip,
                 const Normalisation& normalisation, float* out);
 
-/// A image in the form of a set's test data: the middle square, resized and normalised, in grey if the set is grey. ConfigError unless
-/// the set's samples have the shape {1 or 3, side, side}; DataError if the file cannot be read.
+/// An image processed like a dataset's test data: the middle square, resized and normalised, in greyscale if the dataset is. ConfigError
+/// unless the set's samples have the shape {1 or 3, side, side}; DataError if the file cannot be read.
 void read_as_input(const std::string& file, const Info& info, float* out);
 
 }  // namespace paceline::data

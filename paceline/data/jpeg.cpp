@@ -1,6 +1,6 @@
 // JPEG. libjpeg reports errors by a call that must not return; we jump out of it and throw from our own frame, because an exception must
-// not pass through C code. A warning that means lost data (mostly a truncated file) counts as an error: an image that is half grey is not
-// a sample.
+// not pass through C code. A warning that means lost data (mostly a truncated file) counts as an error: a half-grey image must not become a
+// sample.
 //
 // If only a part of an image is needed, only the blocks around it are transformed, upsampled and converted to RGB; rows below it are not
 // read, so damage there is neither noticed nor harmful. A truncated file is still recognised by its missing end.
@@ -47,10 +47,10 @@ void take_message(j_common_ptr info, int level) {
     case JWRN_HUFF_BAD_CODE:
     case JWRN_JPEG_EOF:
     case JWRN_MUST_RESYNC: jump_out(info);
-    case JWRN_EXTRANEOUS_DATA:  // between markers of the header they cost no pixels; what is left of an image's data was not decoded
+    case JWRN_EXTRANEOUS_DATA:  // between the header's markers they cost no pixels; after it, what is left of the image's data was not decoded
       if (errors->in_image && info->err->msg_parm.i[0] > kPadding) jump_out(info);
       return;
-    default: return;  // oddities that cost no pixels
+    default: return;  // irregularities that cost no pixels
   }
 }
 

@@ -32,7 +32,8 @@ Sampler make_sampler(const Dataset& dataset, const LoaderOptions& options);
 void fill_batch(const Dataset& dataset, const LoaderOptions& options, const Sampler& sampler, std::int64_t epoch, std::int64_t index,
                 Batch& batch);
 
-/// The same for a set whose pixels() are on the GPU: how each sample of the share is augmented, with the draws that fill_batch would make.
+/// The same for a dataset whose pixels() are on the GPU: how each sample of the share is augmented, with the random numbers that fill_batch
+/// would draw.
 void draw_plans(const Dataset& dataset, const LoaderOptions& options, const Sampler& sampler, std::int64_t epoch, std::int64_t index,
                 std::vector<AugmentPlan>& plans);
 

@@ -1,4 +1,4 @@
-// The order in which an epoch draws its samples, and each worker's share of every batch.
+// The order in which an epoch reads its samples, and each worker's share of every batch.
 #pragma once
 
 #include <algorithm>

@@ -22,7 +22,7 @@ class TokenFile {
   const std::filesystem::path& path() const { return path_; }
   std::int64_t size() const { return count_; }
   int bits() const { return bits_; }
-  /// The tokenizer's vocabulary size, by the header; nothing if there is no header.
+  /// The vocabulary size by the header; nullopt without a header.
   std::optional<std::int64_t> vocabulary() const { return vocabulary_; }
 
   /// Copies the tokens starting at `first`. DataError names the first token that is not below `vocabulary`.

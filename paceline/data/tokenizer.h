@@ -19,7 +19,7 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
   virtual std::int64_t vocabulary() const = 0;
-  /// The token between documents; nothing if there is none.
+  /// The token between documents; nullopt if there is none.
   virtual std::optional<std::uint32_t> end_of_text() const { return std::nullopt; }
   /// Appends the tokens of a text. decode() restores it exactly. ConfigError if the vocabulary lacks one of its bytes.
   virtual void encode(std::string_view text, std::vector<std::uint32_t>& tokens) const = 0;
@@ -38,7 +38,7 @@ std::unique_ptr<const Tokenizer> make_gpt2_tokenizer(const std::filesystem::path
 
 inline constexpr const char *kTokensFile = "tokens.json", *kVocabularyFile = "vocab.json", *kMergesFile = "merges.txt";
 
-/// What a folder's tokens.json says; nothing if there is none.
+/// What a folder's tokens.json says; nullopt if there is none.
 struct TokensDescription {
   std::string encoding;  // "bytes" or "gpt2"
   std::int64_t vocabulary = 0;

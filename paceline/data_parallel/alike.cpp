@@ -17,7 +17,7 @@
 namespace paceline::data_parallel {
 namespace {
 
-/// A GraphModule computes with the memory of its own arena, whatever its parameters are pointed to.
+/// A GraphModule computes with its own arena's memory, even if its parameters are pointed elsewhere.
 void refuse_graphs(torch::nn::Module& module, const std::string& who) {
   const auto is_graph = [](const torch::nn::Module& part) { return dynamic_cast<const nn::GraphModule*>(&part) != nullptr; };
   if (is_graph(module) || std::ranges::any_of(module.modules(/*include_self=*/false), [&](const auto& part) { return is_graph(*part); }))
@@ -29,7 +29,7 @@ void refuse_graphs(torch::nn::Module& module, const std::string& who) {
 
 }  // namespace
 
-// Values of modules that differ would be taken for each other's.
+// If the modules differed, values would end up in the wrong tensors.
 torch::nn::Module& check_alike(torch::nn::Module& module, comm::Communicator& comm, const std::string& who) {
   refuse_graphs(module, who);
   if (comm.size() == 1) return module;
@@ -52,7 +52,7 @@ torch::nn::Module& check_alike(torch::nn::Module& module, comm::Communicator& co
 }
 
 bool share_process(comm::Communicator& comm) {
-  static const char own = 0;  // containers have the same process numbers, but hardly the same addresses
+  static const char own = 0;  // processes in different containers may have equal numbers, but hardly equal addresses
   std::vector<std::int64_t> ids(2 * static_cast<std::size_t>(comm.size()));
   ids[2 * static_cast<std::size_t>(comm.rank())] = getpid();
   ids[2 * static_cast<std::size_t>(comm.rank()) + 1] = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(&own));

@@ -1,4 +1,4 @@
-// A user's module on all workers: the same parameters under the same names, with worker 0's values to begin with.
+// Makes a user's module the same on all workers: checks that it has the same parameters under the same names, and copies worker 0's values.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -10,16 +10,17 @@
 
 namespace paceline::data_parallel {
 
-/// Returns the module. ConfigError if it is a GraphModule or has one, or differs between the workers. `who` asks. Collective.
+/// Returns the module. ConfigError if it is or contains a GraphModule, or if it differs between workers. `who` is the caller's name, for
+/// messages. Collective.
 torch::nn::Module& check_alike(torch::nn::Module& module, comm::Communicator& comm, const std::string& who);
 
 /// Whether any two workers are threads of one process. Collective.
 bool share_process(comm::Communicator& comm);
 
-/// `tensor` becomes worker 0's, whatever its type. Collective.
+/// Copies worker 0's `tensor` to all workers, whatever its type. Collective.
 void broadcast_bytes(const torch::Tensor& tensor, comm::Communicator& comm);
 
-/// The module becomes worker 0's: the parameters in the arena, frozen ones, buffers. Collective.
+/// Copies worker 0's module to all workers: the parameters in the arena, frozen parameters, and buffers. Collective.
 void broadcast_module(torch::nn::Module& module, const tensor::Arena& arena, comm::Communicator& comm);
 
 }  // namespace paceline::data_parallel

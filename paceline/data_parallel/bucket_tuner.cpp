@@ -5,7 +5,7 @@
 namespace paceline::data_parallel {
 namespace {
 
-constexpr int kWarmUp = 3, kTrials = 5;  // steps; the first of every cut does not count: its memory is touched for the first time
+constexpr int kWarmUp = 3, kTrials = 5;  // steps; the first ones of every cut do not count, because they touch their memory for the first time
 
 }  // namespace
 
@@ -24,7 +24,7 @@ bool BucketTuner::measured(double seconds) {
   trials_.clear();
   steps_ = 0;
   if (++now_ < candidates_.size()) return true;
-  // The slowest worker's time is the step's.
+  // The slowest worker's time determines the step's.
   comm_.run(comm::allreduce(medians_, {.op = comm::ReduceOp::max}));
   const auto best = std::ranges::min_element(medians_) - medians_.begin();
   candidates_ = {candidates_[static_cast<std::size_t>(best)]};

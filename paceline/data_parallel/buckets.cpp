@@ -47,7 +47,7 @@ std::vector<std::size_t> leaving_order(const std::vector<Bucket>& buckets, const
   };
   std::vector<std::size_t> result(buckets.size());
   std::iota(result.begin(), result.end(), 0);
-  std::ranges::sort(result, {}, leaves);  // no two buckets end with the same entry
+  std::ranges::sort(result, {}, leaves);  // buckets have distinct last entries
   return result;
 }
 
@@ -59,7 +59,7 @@ BucketLane::BucketLane(const tensor::Arena& arena, comm::Communicator& comm, con
       begin_(std::move(begin)),
       order_(arena.entries().size()),
       on_stream_(arena.gradients().device()) {
-  std::iota(order_.rbegin(), order_.rend(), 0);  // until it is learned: the last layers first
+  std::iota(order_.rbegin(), order_.rend(), 0);  // until the real order is learned: last layers first
   configure(0, false);
 }
 
@@ -83,7 +83,7 @@ void BucketLane::begin_pass() {
 
 void BucketLane::ready(std::size_t first, std::size_t last) {
   for (std::size_t entry = first; entry < last; ++entry) {
-    if (complete_[entry]) continue;  // used twice by the module: announced twice, complete with the first pass over all its uses
+    if (complete_[entry]) continue;  // a parameter that the module uses twice is announced twice; its gradient is complete at the first announcement
     complete_[entry] = true;
     if (bucket_of_[entry] != kNone) --missing_[bucket_of_[entry]];
     if (!learned_) seen_.push_back(entry);
@@ -112,7 +112,7 @@ void BucketLane::expose(Wait wait) {
   const Nanoseconds began = clock_.now(), computed = computed_;
   wait();
   const Nanoseconds waited = clock_.now() - began, computing = computed_.load() - computed;
-  exposed_ += std::max(waited - computing, Nanoseconds(0));  // less where an update was in progress when the wait began
+  exposed_ += std::max(waited - computing, Nanoseconds(0));  // overestimates if an update was in progress when the wait began
 }
 
 void BucketLane::finish() {
@@ -130,12 +130,12 @@ void BucketLane::finish() {
   begin_pass();
 }
 
-// Worker 0's order holds for all: two workers whose modules choose their branches by the data may see different ones.
+// Worker 0's order holds for all: if a module branches on the data, workers may see different orders.
 void BucketLane::learn() {
   std::vector<bool> known(order_.size(), false);
   for (std::size_t entry : seen_) known[entry] = true;
   for (std::size_t entry : order_)
-    if (!known[entry]) seen_.push_back(entry);  // unused: with the last
+    if (!known[entry]) seen_.push_back(entry);  // unused in this pass: put last
   std::vector<std::int64_t> agreed(seen_.begin(), seen_.end());
   comm_.run(comm::broadcast(agreed));
   order_.assign(agreed.begin(), agreed.end());
@@ -150,7 +150,7 @@ void BucketLane::treat(const Bucket& bucket) {
   const Nanoseconds computed = treat_(bucket);
   on_stream_.end();
   busy_ += clock_.now() - began - computed;
-  computed_ = computed_.load() + computed;  // one thread at a time treats buckets
+  computed_ = computed_.load() + computed;  // only one thread at a time handles buckets
 }
 
 }  // namespace paceline::data_parallel

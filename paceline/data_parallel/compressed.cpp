@@ -19,7 +19,7 @@ namespace {
 
 using compress::RangeLayout;
 
-/// Codes of which each worker decodes and encodes again a slice: traffic as that of an allreduce, in fewer bytes.
+/// Codes of which each worker decodes one slice, averages it and encodes the mean: the traffic pattern of an allreduce, with fewer bytes.
 class Dense final : public Compressed {
  public:
   Dense(const ExchangeSetup& setup, const compress::Compressor& compressor, std::unique_ptr<compress::Coder> coder)
@@ -32,7 +32,7 @@ class Dense final : public Compressed {
     Compressed::prepare(buckets);
     const c10::DeviceGuard guard(values_.device());
     cuts_.clear();
-    std::int64_t most = 0;  // bytes of a bucket's codes
+    std::int64_t most = 0;  // the most bytes of any bucket's codes
     for (const Bucket& bucket : buckets) {
       BucketSlices& cut = cuts_.emplace_back();
       for (int r = 0; r < comm_.size(); ++r) {
@@ -53,7 +53,8 @@ class Dense final : public Compressed {
     return state;
   }
 
-  // Each worker has the residual of its slices of the mean, and zeros elsewhere. Other workers have other slices of the same sum.
+  // Each worker has the residual of its own slices of the mean, and zeros elsewhere. The other workers have the other slices of the same
+  // sum.
   void load(std::span<const step::NamedTensor> state) override {
     Compressed::load(state);
     if (is_optional(state, kSecondResidual)) return;
@@ -68,12 +69,12 @@ class Dense final : public Compressed {
   }
 
  private:
-  /// What one worker decodes and encodes again.
+  /// The slice that one worker decodes and encodes again.
   struct Slice {
     Slice(RangeLayout what, std::int64_t where, std::int64_t size) : layout(std::move(what)), begin(where), bytes(size) {}
     RangeLayout layout;
-    std::int64_t begin, bytes;                     // in the arena; of its code
-    std::unique_ptr<compress::DeviceCode> on_gpu;  // where values lie there
+    std::int64_t begin, bytes;                     // in the arena; size of its code
+    std::unique_ptr<compress::DeviceCode> on_gpu;  // if the values are on a GPU
   };
   struct BucketSlices {
     std::vector<Slice> slices;  // by worker
@@ -94,7 +95,7 @@ class Dense final : public Compressed {
     forget_sent(bucket);
     comm_.run(comm::all_to_all(codes, arrived));
 
-    // The mean of all workers' codes of this worker's slice, and what could not be said of it before.
+    // Averages this worker's slice over all workers' codes, adds what earlier codes of the mean left out, and encodes the result.
     const auto rank = static_cast<std::size_t>(comm_.rank());
     const Slice& mine = slices[rank];
     const at::Tensor mean = second_residual_.narrow(0, mine.begin, mine.layout.length);
@@ -123,10 +124,10 @@ class Dense final : public Compressed {
   std::unique_ptr<compress::Coder> coder_;
   std::vector<BucketSlices> cuts_;  // by bucket
   at::Tensor second_residual_;      // [length]
-  at::Tensor codes_, arrived_;      // bytes: [workers × room] of the bucket that needs most
+  at::Tensor codes_, arrived_;      // bytes: [workers × room], for the largest bucket
 };
 
-/// Codes that every worker gets whole.
+/// Codes that every worker receives in full.
 class Sparse final : public Compressed {
  public:
   Sparse(const ExchangeSetup& setup, const compress::Compressor& compressor, std::unique_ptr<compress::Coder> coder)
@@ -162,7 +163,7 @@ class Sparse final : public Compressed {
   std::vector<std::byte> code_, codes_;
 };
 
-/// Numbers that can be averaged as they are.
+/// Numbers that can be averaged directly.
 class Averaged final : public Compressed {
  public:
   Averaged(const ExchangeSetup& setup, const compress::Compressor& compressor)
@@ -173,7 +174,7 @@ class Averaged final : public Compressed {
     std::vector<std::int64_t> begins;
     begins.reserve(buckets.size());
     for (const Bucket& bucket : buckets) begins.push_back(bucket.begin);
-    if (begins == begins_) return;  // the same buckets: what they remember stays
+    if (begins == begins_) return;  // unchanged buckets keep their state
     begins_ = begins;
     parts_.clear();
     for (const RangeLayout& layout : layouts_) parts_.push_back(compressor_.linear(setup_.compress, layout, setup_.seed));
@@ -229,7 +230,7 @@ class Averaged final : public Compressed {
   std::vector<std::int64_t> begins_;
 };
 
-/// fp16 and bf16 on a GPU, whose types these are.
+/// fp16 and bf16 on a GPU, which supports these types.
 class RoundedOnGpu final : public Compressed {
  public:
   RoundedOnGpu(const ExchangeSetup& setup, const compress::Compressor& compressor)

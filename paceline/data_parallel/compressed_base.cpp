@@ -13,7 +13,7 @@
 namespace paceline::data_parallel {
 namespace {
 
-/// What lies in a bucket, for compressors: matrices as matrices.
+/// A bucket's layout for compressors: matrices stay matrices.
 compress::RangeLayout layout_of(const tensor::Arena& arena, const Bucket& bucket) {
   compress::RangeLayout layout;
   layout.length = bucket.count();
@@ -25,7 +25,7 @@ compress::RangeLayout layout_of(const tensor::Arena& arena, const Bucket& bucket
   return layout;
 }
 
-/// Where gradients are compressed.
+/// The device on which gradients are compressed.
 at::Tensor place_of(const at::Tensor& gradients, bool has_kernels) {
   if (gradients.is_cpu() || has_kernels) return gradients;
   return at::zeros(gradients.sizes(), at::TensorOptions().dtype(gradients.dtype()).pinned_memory(true));
@@ -80,7 +80,7 @@ float* Compressed::accumulate(const Bucket& bucket) {
   const compress::Feedback::Kept kept = kept_of(bucket);
   if (values_.is_cpu()) feedback_.add(gradients() + bucket.begin, kept);
   else
-    residual_.narrow(0, bucket.begin, bucket.count()).add_(values_.narrow(0, bucket.begin, bucket.count()));  // nobody has a velocity there
+    residual_.narrow(0, bucket.begin, bucket.count()).add_(values_.narrow(0, bucket.begin, bucket.count()));  // gaps between entries have no velocity
   return kept.residual;
 }
 

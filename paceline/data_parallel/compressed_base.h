@@ -1,7 +1,7 @@
-// What all compressed exchanges share: the residual, into which a gradient is added and from which it is encoded, and where that happens.
+// What all compressed exchanges share: the residual, to which a gradient is added and from which it is encoded, and the choice of device.
 //
-// Gradients on a GPU stay there where the compressor has kernels for it, and everything with them: residuals, codes, collectives. Where it
-// has none, each bucket is copied to host memory, exchanged there, and its mean copied back.
+// Gradients on a GPU stay there if the compressor has kernels for it, together with residuals, codes and collectives. Otherwise each bucket
+// is copied to host memory, exchanged there, and its mean copied back.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +13,7 @@ namespace paceline::data_parallel {
 
 class Compressed : public Exchange {
  public:
-  /// `has_kernels`: the compressor works on memory of a GPU.
+  /// `has_kernels`: whether the compressor supports GPU memory.
   Compressed(const ExchangeSetup& setup, const compress::Compressor& compressor, bool has_kernels);
 
   void prepare(const std::vector<Bucket>& buckets) override;
@@ -23,28 +23,28 @@ class Compressed : public Exchange {
   void load(std::span<const step::NamedTensor> state) override;
 
  protected:
-  /// values_ in the bucket become their mean over all workers.
+  /// Averages values_ in the bucket over all workers.
   virtual void exchange(const Bucket& bucket) = 0;
 
-  /// Whether `name` is absent because nobody compressed before: one worker, which has at most a residual that it has not applied yet, or
-  /// several that sent gradients as they are. This exchange's state then begins as in a new run.
+  /// Whether `name` is missing because the checkpoint's run compressed nothing: a single worker, which has at most a residual that it has
+  /// not applied yet, or several that sent uncompressed gradients. This exchange then starts as in a new run.
   static bool is_optional(std::span<const step::NamedTensor> state, const std::string& name);
 
-  /// The bucket's residual with the gradient added: what is to be sent now.
+  /// Adds the gradient to the bucket's residual, which is what to send now.
   float* accumulate(const Bucket& bucket);
-  /// Removes what was sent from the residual.
+  /// Subtracts what was sent from the residual.
   void forget_sent(const Bucket& bucket);
   compress::Moment moment(const Bucket& bucket, std::uint64_t stage) const;
   void count_bytes(const Bucket& bucket, std::int64_t sent);
   float* gradients() const { return values_.data_ptr<float>(); }
-  void* stream() const;  // of the GPU; null if values are the host's
+  void* stream() const;  // the GPU's; null if values are in host memory
   static void fill_with_zeros(const at::Tensor& values);
 
   const ExchangeSetup setup_;
   tensor::Arena& arena_;
   compress::Feedback feedback_;
   comm::Communicator& comm_;
-  at::Tensor values_;                           // [length]: the arena's gradients, or their copy in host memory
+  at::Tensor values_;                           // [length]: the arena's gradients, or a copy of them in host memory
   at::Tensor residual_, momentum_;              // [length]
   std::vector<compress::RangeLayout> layouts_;  // by bucket
   compress::Moment moment_;

@@ -23,7 +23,7 @@ using data_parallel::Bucket;
 
 namespace {
 
-/// Refuses what a recipe would refuse.
+/// Rejects what a recipe would reject.
 DataParallel::Options checked(DataParallel::Options options) {
   Config config;
   config.bind("compress", "", options.compress);
@@ -61,7 +61,7 @@ struct DataParallel::State {
           exchange->average(bucket);
           return Nanoseconds(0);
         }) {
-    // On a GPU the lane's thread would not know the stream of the pass.
+    // On a GPU, the lane's thread would not know the stream of the pass.
     lane.configure(static_cast<std::int64_t>(options.bucket_mb * (1 << 20)), options.overlap && arena.gradients().is_cpu());
     exchange->prepare(lane.buckets());
     const auto named = adopted.named_parameters();
@@ -69,7 +69,7 @@ struct DataParallel::State {
     if (options.synchronise_norms && comm.size() > 1) synchronise_norms();
   }
 
-  /// With a communicator of their own: norms meet in the middle of a pass, while gradients are in flight.
+  /// Norms get a communicator of their own, because they communicate in the middle of a pass, while gradients are in flight.
   void synchronise_norms() {
     if (arena.gradients().is_cuda() && data_parallel::share_process(comm))
       throw ConfigError(
@@ -96,8 +96,8 @@ struct DataParallel::State {
     lane.ready(index, index + 1);
   }
 
-  /// Autograd drops its callbacks where a pass throws: finish() was not called, and is not to be made up for. Some buckets have left, of
-  /// which the other workers, who may have gone on, have added what they got.
+  /// If a pass throws, autograd drops its callbacks: finish() was not called, and calling it later is no remedy. Some buckets have been
+  /// sent, and the other workers may have continued with what they received.
   void refuse_after_failure() const {
     if (in_pass && pass.expired())
       throw Error(
@@ -115,25 +115,25 @@ struct DataParallel::State {
     in_pass = false;
     if (!exchange_begun) begin_exchange();
     exchange_begun = false;
-    tensor::restore_gradients(arena, parameters);  // of those that the pass did not use: zeros, or what was accumulated before
+    tensor::restore_gradients(arena, parameters);  // for parameters that the pass did not use: zeros, or what was accumulated before
     ++passes;
     lane.finish();
   }
 
   torch::nn::Module& module;
-  std::unique_ptr<comm::Communicator> own;  // of this module alone: its buckets leave while those of another do, and while the user talks
+  std::unique_ptr<comm::Communicator> own;  // only for this module: its buckets are in flight at the same time as other modules' and as the user's own messages
   comm::Communicator& comm;
-  bool exchanges;  // one worker has nobody to exchange with
+  bool exchanges;  // false with a single worker
   tensor::Arena arena;
   SteadyClock clock;
   std::vector<torch::Tensor> parameters;  // by entry of the arena
-  std::int64_t passes = 0;                // that the other workers took part in
+  std::int64_t passes = 0;                // in which the other workers took part
   double epoch = 0;
   bool in_pass = false, exchange_begun = false, accumulating = false;
   std::optional<nn::SynchronisedNorms> norms;
-  std::weak_ptr<char> pass;  // what autograd holds of ours while it is in it
+  std::weak_ptr<char> pass;  // held by autograd while it is inside a pass
   std::unique_ptr<data_parallel::Exchange> exchange;
-  data_parallel::BucketLane lane;  // last: its thread uses what is above
+  data_parallel::BucketLane lane;  // last: its thread uses everything above
 };
 
 DataParallel::DataParallel(torch::nn::Module& module, comm::Communicator& comm, const Options& options)

@@ -18,7 +18,7 @@ class Plain final : public Exchange {
  public:
   explicit Plain(const ExchangeSetup& setup)
       : gradients_(setup.arena.gradients()), comm_(setup.comm), options_{.op = comm::ReduceOp::mean, .algorithm = setup.algorithm} {}
-  /// After an error: the gradients may go.
+  /// After an error, the gradients may be freed.
   ~Plain() override {
     for (const Begun& begun : begun_) begun.work.abandon();
   }
@@ -61,7 +61,7 @@ class Plain final : public Exchange {
   std::deque<Begun> begun_;
 };
 
-/// One worker where several would have a compressor that carries the optimizer's momentum: it applies that, and compresses nothing.
+/// For one worker, if the compressor would carry the optimizer's momentum: applies the momentum and compresses nothing.
 class MomentumAlone final : public Exchange {
  public:
   explicit MomentumAlone(const ExchangeSetup& setup, const compress::Compressor& compressor)
@@ -84,7 +84,7 @@ class MomentumAlone final : public Exchange {
   at::Tensor velocity_;  // [length], in host memory
 };
 
-/// One worker where several would compress.
+/// For one worker, if several would compress.
 class Alone final : public Exchange {
  public:
   explicit Alone(const step::Context& context) : carryover_(context) {}

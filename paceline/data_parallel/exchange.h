@@ -12,15 +12,15 @@ namespace paceline::data_parallel {
 class Exchange {
  public:
   virtual ~Exchange() = default;
-  /// Between passes: the buckets are cut again.
+  /// Sets new buckets, between passes.
   virtual void prepare(const std::vector<Bucket>&) {}
   virtual void begin_step(const step::Point&) {}
-  /// The arena's gradients in the bucket become their mean over all workers. Collective.
+  /// Averages the arena's gradients in the bucket over all workers. Collective.
   virtual void average(const Bucket& bucket) = 0;
-  /// Only this worker's part of the bucket has to become the mean; what the other parts hold then, nobody reads. Collective.
+  /// Averages only this worker's part of the bucket; the other parts are undefined afterwards. Collective.
   virtual void scatter(const Bucket& bucket) { average(bucket); }
-  /// Begins the next scatter() without waiting for anybody, so that workers need not come to it at the same time. Those that were begun end
-  /// in their order. Collective.
+  /// Begins the next scatter() without waiting for anybody, so that workers need not reach it at the same time. Scatters end in the order
+  /// in which they began. Collective.
   virtual void begin_scatter(const Bucket&) {}
 
   virtual std::vector<step::NamedTensor> save() { return {}; }
@@ -39,15 +39,15 @@ struct ExchangeSetup {
   comm::Communicator& comm;
   std::string compression = "none";        // a key of compress::compressors()
   compress::CompressConfig compress = {};  // its settings
-  double momentum = 0;                     // that the compressor applies where it carries the optimizer's (dgc)
+  double momentum = 0;                     // applied by the compressor if it carries the optimizer's (dgc)
   std::uint64_t seed = 0;                  // of stochastic rounding
   std::string algorithm = {};              // of the allreduces; empty: the communicator's own choice
-  bool bf16 = false;                       // uncompressed gradients travel in bf16 and are added in fp32
+  bool bf16 = false;                       // uncompressed gradients are sent in bf16 and added in fp32
 };
 
-/// Gradients as they are ("none") or compressed; one worker has nothing to compress. ConfigError if the arena cannot be compressed.
+/// Uncompressed ("none") or compressed; a single worker has nothing to compress. ConfigError if the arena cannot be compressed.
 std::unique_ptr<Exchange> make_exchange(const ExchangeSetup& setup);
-/// What `context.compression` says; one worker continues with what several before it did not send.
+/// The exchange for `context.compression`. A single worker applies the residuals that several workers before it had not sent.
 std::unique_ptr<Exchange> make_exchange(const step::Context& context);
 
 }  // namespace paceline::data_parallel

@@ -8,7 +8,7 @@
 
 namespace paceline::data_parallel {
 
-// comm knows LibTorch's types by their numbers (comm/buffer.cpp).
+// Checks that comm's numbers of LibTorch's types (comm/buffer.cpp) are right.
 static_assert(static_cast<int>(at::kByte) == 0 && static_cast<int>(at::kChar) == 1 && static_cast<int>(at::kInt) == 3 &&
               static_cast<int>(at::kLong) == 4 && static_cast<int>(at::kHalf) == 5 && static_cast<int>(at::kFloat) == 6 &&
               static_cast<int>(at::kDouble) == 7 && static_cast<int>(at::kBFloat16) == 15);

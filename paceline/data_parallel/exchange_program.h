@@ -1,4 +1,4 @@
-// What an Exchange does with a bucket, as actions of a step's program (schedule/program.h).
+// What an Exchange does with a bucket, as actions of a step program (schedule/program.h).
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace paceline::data_parallel {
 
-/// Exchange::average(), or scatter(), of a bucket of this many elements. `ready`: what the first action comes after.
+/// Exchange::average(), or scatter(), of a bucket of this many elements. `ready` is the action that precedes the first one.
 void write_exchange(schedule::ProgramWriter& writer, const schedule::ProgramSettings& settings, schedule::Action::Lane lane,
                     std::int64_t elements, bool scatters, const std::vector<int>& ready);
 

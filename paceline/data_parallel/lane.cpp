@@ -37,7 +37,7 @@ void Lane::wait(Ticket ticket) {
 }
 
 void Lane::loop() {
-  omp_set_num_threads(1);  // the cores belong to the pass
+  omp_set_num_threads(1);  // the pass needs the cores
   std::unique_lock lock(mutex_);
   while (!problem_) {
     changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });

@@ -1,5 +1,5 @@
-// A thread that does one job after the other, in the order in which they were given, while whoever gave them continues: buckets that are
-// reduced during the backward pass, parameters that are gathered for the next unit.
+// A thread that runs jobs one after the other, in the order in which they were added, while the adding thread continues: for buckets that
+// are reduced during the backward pass, and parameters that are gathered for the next unit.
 #pragma once
 
 #include <condition_variable>
@@ -18,14 +18,14 @@ class Lane {
   using Ticket = std::uint64_t;
 
   Lane() = default;
-  /// Waits for the job that is running, and leaves the others.
+  /// Waits for the running job and drops the others.
   ~Lane();
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
-  /// The thread begins with the first job. It ends with the first job that throws: later ones are left undone.
+  /// The thread starts with the first job. After a job that throws, later ones are dropped.
   Ticket start(std::function<void()> job);
-  /// Until that job is done, or all that were started. Throws what a job threw.
+  /// Waits for that job, or for all that were added. Throws what a job threw.
   void wait(Ticket ticket);
   void wait();
 

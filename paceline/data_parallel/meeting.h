@@ -1,5 +1,5 @@
-// Replicas that meet: workers train a copy of the model each, and what happens to its parameters after a worker's own update is a Meeting.
-// The strategies local_sgd, sparknet, easgd, diloco, gossip, ad_psgd and sgp are one each (strategies/), and so are the objects for a
+// Replicas that meet: each worker trains a copy of the model, and a Meeting combines the copies' parameters after the workers' own updates.
+// The strategies local_sgd, sparknet, easgd, diloco, gossip, ad_psgd and sgp have one each (strategies/), and so have the objects for a
 // user's own loop (replica.h).
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace paceline::data_parallel {
 
-/// What meetings work with. Arena and communicator outlive them.
+/// What meetings need. Arena and communicator outlive them.
 struct MeetingSetup {
   tensor::Arena& arena;  // this worker's replica
   comm::Communicator& comm;
@@ -27,27 +27,28 @@ class Meeting {
   Meeting(const Meeting&) = delete;
   Meeting& operator=(const Meeting&) = delete;
 
-  /// After the worker's own update of step `point`. Collective among those who meet. Returns the bytes that this worker sent.
+  /// Called after the worker's own update of step `point`. Collective among those who meet. Returns the bytes that this worker sent.
   virtual std::int64_t meet(const step::Point& point) = 0;
-  /// The arena has what all workers agree on, and what was remembered before is void. Constructors of meetings that remember something
+  /// Called when the arena has parameters that all workers agree on, which makes earlier state void. Constructors of meetings with state
   /// call it too.
   virtual void prepare() {}
-  /// The parameters become what is agreed on, for an evaluation or a checkpoint: the mean, unless a meeting has something better.
+  /// Replaces the parameters by the agreed ones, for an evaluation or a checkpoint: the mean, unless a meeting has something better.
   /// Collective.
   virtual void agree() { average(parameters()); }
 
-  /// Flat tensors of this worker that the next meeting depends on, each of any length.
+  /// Flat tensors of this worker, of any length, on which the next meeting depends.
   virtual std::vector<step::NamedTensor> memory() { return {}; }
-  /// Whether the memory is about this worker's replica: then another number of workers begins without it, else with the mean of all.
+  /// Whether the memory describes this worker's replica. If so, a run with another number of workers starts without it; otherwise each
+  /// worker gets the mean of all.
   virtual bool remembers_replica() const { return false; }
-  /// A checkpoint's replica and memory are in place. Collective.
+  /// A checkpoint's replica and memory have been restored. Collective.
   virtual void loaded() {}
 
  protected:
   comm::Communicator& comm() const { return setup_.comm; }
   std::uint64_t seed() const { return setup_.seed; }
   at::Tensor parameters() const { return setup_.arena.parameters(); }  // [length]
-  /// `flat` becomes its mean over the workers. Returns the bytes that this worker sent.
+  /// Averages `flat` over the workers. Returns the bytes that this worker sent.
   std::int64_t average(const at::Tensor& flat) const;
 
  private:

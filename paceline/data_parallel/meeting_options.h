@@ -22,7 +22,7 @@ struct ElasticOptions {
 };
 
 struct DiLoCoOptions {
-  std::int64_t period = 500;  // its momentum amplifies progress seven times, and is made for few and long strides
+  std::int64_t period = 500;  // its momentum amplifies progress seven times, which suits few, long strides
   double outer_rate = 0.7, outer_momentum = 0.9;
   void describe(Section& section);
 };

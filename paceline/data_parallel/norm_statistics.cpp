@@ -35,8 +35,8 @@ void WorkerStatistics::resume_training() {
   own_.reset();
 }
 
-/// This worker's row of a tensor [workers, length of the whole network's statistics], from `flat`, which has what the rank holds: all of
-/// it, or, where the pipeline or tensor axis shares the network, stretches of the row.
+/// This worker's row of a tensor [workers, length of the whole network's statistics]. `flat` has what the rank holds: the whole row or, if
+/// the pipeline or tensor axis divides the network, parts of it.
 std::vector<step::NamedTensor> WorkerStatistics::rows(const at::Tensor& flat) const {
   const tensor::Arena& arena = context_.model.statistics();
   constexpr std::int64_t kAlignment = tensor::Arena::kAlignment;
@@ -70,7 +70,8 @@ std::vector<step::NamedTensor> WorkerStatistics::save() {
   return rows(own());
 }
 
-// A checkpoint of another number of workers, or of synchronised norms, has what was agreed on, in the module: good for all.
+// A checkpoint of another number of workers, or of synchronised norms, has only the agreed statistics, in the module, which are valid for
+// all workers.
 void WorkerStatistics::load(std::span<const step::NamedTensor> state) {
   if (!differ()) return;
   const std::vector<step::NamedTensor> mine = rows(values());

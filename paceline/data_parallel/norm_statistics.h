@@ -1,5 +1,5 @@
-// Running means and variances of batch norms among workers: each has those of its own share (local), or all have those of the whole batch
-// (sync). What is evaluated and kept in a checkpoint is the mean of all workers', or the first one's.
+// Running means and variances of batch norms with several workers: either each worker has those of its own share (local), or all have those
+// of the whole batch (sync). Evaluations and checkpoints use the mean over all workers, or the first worker's.
 #pragma once
 
 #include "paceline/step/batch_pass.h"
@@ -12,7 +12,7 @@ class WorkerStatistics {
   WorkerStatistics(const step::Context& context, const std::string& batch_norm, const std::string& statistics);
 
   bool synchronised() const { return synchronised_; }
-  /// Lets the norms of `pass` see the whole batch, where the recipe says so. Collective.
+  /// Makes the norms of `pass` see the whole batch, if the recipe says so. Collective.
   void synchronise(step::BatchPass& pass);
 
   void agree();
@@ -28,8 +28,8 @@ class WorkerStatistics {
 
   const step::Context& context_;
   bool first_, synchronised_;
-  std::unique_ptr<comm::Communicator> comm_;  // of the norms alone: they meet in the middle of a pass, while gradients are in flight
-  at::Tensor own_;                            // while the module has what was agreed on
+  std::unique_ptr<comm::Communicator> comm_;  // for the norms alone: they communicate in the middle of a pass, while gradients are in flight
+  at::Tensor own_;                            // while the module has the agreed ones
 };
 
 }  // namespace paceline::data_parallel

@@ -1,4 +1,4 @@
-// An operation in flight, in a scope that its memory does not outlive: given up where the scope is left before it is done.
+// An operation in flight whose memory ends with the scope: cancelled if the scope is left before the operation is done.
 #pragma once
 
 #include <utility>

@@ -13,18 +13,18 @@ namespace paceline::data_parallel {
 
 namespace {
 
-constexpr std::int64_t kColumns = 1 << 16;  // of all rows that are looked at together
+constexpr std::int64_t kColumns = 1 << 16;  // of all rows that are processed together
 
-/// Calls body(begin, count) for stretches of n columns.
+/// Calls body(begin, count) for blocks of n columns.
 template <class Body>
 void by_columns(std::int64_t n, const Body& body) {
   for (std::int64_t begin = 0; begin < n; begin += kColumns) body(begin, std::min(kColumns, n - begin));
 }
 
-/// How many rows there are.
+/// The number of rows.
 std::int64_t checked_rows(std::span<const step::NamedTensor> state, const std::string& name, const at::Tensor& mine) {
   const auto shape = step::saved_shape(state, name);
-  if (!shape) step::find_saved(state, name);  // says so
+  if (!shape) step::find_saved(state, name);  // throws the error
   if (shape->size() != 2 || shape->at(1) != mine.numel())
     throw ConfigError(fmt::format("'{}' of the checkpoint has {} values per worker, but this model has {}; resume with the same recipe",
                                   name, shape->empty() ? 1 : shape->back(), mine.numel()));

@@ -1,5 +1,5 @@
-// State that every worker has for itself (residuals, replicas, statistics): a row of one tensor for each in a checkpoint, dealt out again
-// on a resume, to the same number of workers or to another.
+// State that belongs to one worker (residuals, replicas, statistics). A checkpoint has one row per worker in a single tensor, which a
+// resumed run distributes to the same or to another number of workers.
 #pragma once
 
 #include "paceline/comm/communicator.h"
@@ -8,20 +8,20 @@
 
 namespace paceline::data_parallel {
 
-/// A worker's `mine` [n] as its row of a tensor [workers, n] of a checkpoint, in the order of ranks.
+/// Saves a worker's `mine` [n] as its row of a checkpoint's tensor [workers, n], in rank order.
 step::NamedTensor own_row(const comm::Communicator& comm, const std::string& name, const at::Tensor& mine);
 
-/// Fills `mine` from such a tensor: its own row, or, where there were other workers then, the mean of all, which keeps what they meant
-/// together. ConfigError if it is missing, or its length differs.
+/// Fills `mine` from such a tensor: with its own row or, if the number of workers has changed, with the mean of all rows, which preserves
+/// their total effect. ConfigError if the tensor is missing or has another length.
 void take_row(const comm::Communicator& comm, std::span<const step::NamedTensor> state, const std::string& name, at::Tensor& mine);
 
-/// The sum of all rows, [n], a stretch of columns at a time. ConfigError as above.
+/// The sum of all rows, [n], computed in blocks of columns. ConfigError as above.
 at::Tensor sum_of_rows(std::span<const step::NamedTensor> state, const std::string& name, const at::Tensor& like);
 
-/// `mine` [n] becomes the mean over the workers that a checkpoint's rows would give another number of them. Collective.
+/// Replaces `mine` [n] by the mean over the workers that a checkpoint's rows would give another number of them. Collective.
 void average_rows(comm::Communicator& comm, at::Tensor& mine);
 
-/// All workers begin with worker 0's parameters and statistics; private ones stay as they are. Collective.
+/// Copies worker 0's parameters and statistics to all workers; private ones are left as they are. Collective.
 void equalise(comm::Communicator& comm, nn::Model& module);
 
 }  // namespace paceline::data_parallel

@@ -12,7 +12,7 @@
 namespace paceline {
 namespace {
 
-/// Refuses options that a recipe would refuse.
+/// Rejects options that a recipe would reject.
 template <class Options>
 Options checked_options(const char* section, Options options) {
   Config config;
@@ -39,7 +39,7 @@ struct Replica::State {
     meeting = make({.arena = arena, .comm = comm, .seed = seed});
   }
 
-  /// Buffers become what the workers agree on: the mean of statistics, worker 0's of whatever cannot be averaged.
+  /// Replaces buffers by what the workers agree on: the mean of statistics, and worker 0's value of whatever cannot be averaged.
   void agree_on_buffers() {
     for (const torch::Tensor& buffer : module.buffers()) {
       if (!buffer.defined() || buffer.numel() == 0) continue;
@@ -54,14 +54,14 @@ struct Replica::State {
   }
 
   torch::nn::Module& module;
-  std::unique_ptr<comm::Communicator> own;  // of this module alone: several may meet side by side
+  std::unique_ptr<comm::Communicator> own;  // for this module alone: several may meet at the same time
   comm::Communicator& comm;
   tensor::Arena arena;
   std::unique_ptr<data_parallel::Meeting> meeting;
   std::int64_t steps = 0, bytes = 0;
   double epoch = 0;
-  torch::Tensor own_parameters;            // while the module has what was agreed on …
-  std::vector<torch::Tensor> own_buffers;  // … and what was its own
+  torch::Tensor own_parameters;            // while the module has the agreed values …
+  std::vector<torch::Tensor> own_buffers;  // … its own are kept here
 };
 
 Replica::Replica(torch::nn::Module& module, comm::Communicator& comm, const std::string& who, std::uint64_t seed, const MakeMeeting& make)

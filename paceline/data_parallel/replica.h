@@ -1,4 +1,4 @@
-// Workers that train a replica each in a user's own loop, and meet after their steps: any torch::nn::Module, any torch::optim.
+// Workers that train one replica each in a user's own loop, and combine them after their steps: any torch::nn::Module, any torch::optim.
 //
 //   paceline::LocalSgd average(*model, *comm, {.period = 8});      // before the optimizer is made
 //   …
@@ -9,7 +9,7 @@
 //   { const paceline::Replica::Agreed agreed(average); … }         // evaluate or save what the workers agree on
 //
 // The meetings are those of the strategies local_sgd, easgd, diloco and gossip (meeting.h). The parameters move into an arena whose memory
-// the workers share, as DataParallel's do, and begin with worker 0's values. Optimizers keep their state to themselves.
+// the workers share, as DataParallel's do, and start with worker 0's values. Optimizer state stays local to each worker.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -37,13 +37,13 @@ class Replica {
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
 
-  /// After the optimizer's step. Collective: workers make equally many steps.
+  /// Call it after the optimizer's step. Collective: all workers make the same number of steps.
   void step();
   /// Epochs done, with fractions; post-local SGD meets more often in the first ones.
   void set_epoch(double epoch);
 
-  /// While it lives, the module has what the workers agree on: the mean of their parameters (the centre, for ElasticAveraging) and of their
-  /// running statistics. Then each has its own again. Making one is collective.
+  /// While it exists, the module has what the workers agree on: the mean of their parameters (for ElasticAveraging, the centre) and of
+  /// their running statistics. Afterwards each worker has its own again. Creating one is collective.
   class Agreed {
    public:
     explicit Agreed(Replica& replica);
@@ -60,7 +60,7 @@ class Replica {
 
  protected:
   using MakeMeeting = std::function<std::unique_ptr<data_parallel::Meeting>(const data_parallel::MeetingSetup&)>;
-  /// Collective. Module and communicator outlive it. `who`: its name, for messages.
+  /// Collective. Module and communicator outlive it. `who`: the class's name, for messages.
   Replica(torch::nn::Module& module, comm::Communicator& comm, const std::string& who, std::uint64_t seed, const MakeMeeting& make);
 
  private:
@@ -68,7 +68,7 @@ class Replica {
   std::unique_ptr<State> state_;
 };
 
-/// Every `period` steps all replicas become their mean.
+/// Every `period` steps, all replicas are replaced by their mean.
 class LocalSgd : public Replica {
  public:
   using Options = data_parallel::LocalSgdOptions;
@@ -82,14 +82,14 @@ class ElasticAveraging : public Replica {
   ElasticAveraging(torch::nn::Module& module, comm::Communicator& comm, Options options = {});
 };
 
-/// Every `period` steps the replicas' progress is the gradient of an outer Nesterov step.
+/// Every `period` steps, the replicas' progress serves as the gradient of an outer Nesterov step.
 class DiLoCo : public Replica {
  public:
   using Options = data_parallel::DiLoCoOptions;
   DiLoCo(torch::nn::Module& module, comm::Communicator& comm, Options options = {});
 };
 
-/// After every step each replica becomes the mean of itself and of one random neighbour's. The module is on the CPU.
+/// After every step, each replica is averaged with that of one random neighbour. The module is on the CPU.
 class Gossip : public Replica {
  public:
   Gossip(torch::nn::Module& module, comm::Communicator& comm, std::uint64_t seed = 0);

@@ -1,9 +1,10 @@
 // Carries compression state across a change in the number of workers. One worker sends nothing, so it compresses nothing: it applies the
 // residuals of the workers before it once, and they can start from its state.
 //
-// Residuals: r = mean of the workers' + the sum of the second ones (each of a slice of the mean) is what the mean gradient still lacks; one
-// worker adds it to its first gradient. Where the compressor carries the momentum (dgc), a residual is not of gradients but of velocities
-// u, which the optimizer's momentum m makes of a gradient over time: γ·r in all comes from a gradient of (1 − m)·r.
+// Residuals: r, the mean of the workers' residuals plus the sum of the second residuals (each for a slice of the mean), is what the mean
+// gradient still lacks; a single worker adds it to its first gradient. If the compressor carries the momentum (dgc), residuals consist of
+// velocities u instead of gradients. The optimizer's momentum m turns a gradient g into g / (1 − m) over time, so r comes from a gradient
+// of (1 − m)·r.
 #pragma once
 
 #include "paceline/step/strategy.h"
@@ -13,8 +14,8 @@ namespace paceline::data_parallel {
 inline constexpr const char *kResidual = "compress.residual", *kSecondResidual = "compress.second_residual",
                             *kVelocity = "compress.momentum";
 
-/// The state of a checkpoint with the momentum where `context` has it: with the workers' residuals where they are several and the
-/// compressor carries it, else with the optimizer. For momentum saved by other workers, uses the mean.
+/// A checkpoint's state with the momentum where `context` expects it: with the workers' residuals if there are several workers and the
+/// compressor carries it, otherwise with the optimizer. For momentum saved by other workers, uses the mean.
 std::vector<step::NamedTensor> with_momentum_in_place(const step::Context& context, std::span<const step::NamedTensor> state);
 
 /// The residual that one worker still has to add to a gradient. The context outlives it.
@@ -23,7 +24,7 @@ class ResidualCarryover {
   explicit ResidualCarryover(const step::Context& context) : context_(context) {}
 
   bool any() const { return residual_.defined(); }
-  /// Adds it to the arena's gradients [begin, end), once; a step covers the whole arena.
+  /// Adds the residual to the arena's gradients [begin, end), once; a step covers the whole arena.
   void apply(std::int64_t begin, std::int64_t end);
 
   std::vector<step::NamedTensor> save() const;
@@ -31,7 +32,7 @@ class ResidualCarryover {
 
  private:
   const step::Context& context_;
-  at::Tensor residual_;  // [length]; undefined: all of it is applied
+  at::Tensor residual_;  // [length]; undefined once it is all applied
   std::int64_t left_ = 0;
 };
 

@@ -9,7 +9,7 @@
 namespace paceline::data_parallel {
 namespace {
 
-/// An algorithm that was chosen for allreduces, where it has this collective; or else the communicator's own choice.
+/// The algorithm configured for allreduces, if it supports this collective; otherwise the communicator's own choice.
 std::string offered(const std::string& algorithm, schedule::Collective collective) {
   if (algorithm.empty() || algorithm == "auto") return algorithm;
   return find(schedule::algorithms(), "algorithm", algorithm).make.offer(collective) ? algorithm : std::string();
@@ -68,7 +68,7 @@ class Rounded final : public Exchange {
     return sum.div_(workers);
   }
 
-  /// Of an all-to-all alone, or with the all-gather.
+  /// The bytes of the all-to-all alone, or together with the all-gather.
   void count_bytes(const Bucket& bucket, int halves) {
     bytes_sent_ += halves * allreduce_bytes(bucket.count() * 2, comm_.size()) / 2;
     bytes_plain_ += halves * allreduce_bytes(bucket.count() * static_cast<std::int64_t>(gradients_.element_size()), comm_.size()) / 2;

@@ -16,11 +16,11 @@ template <class T>
 using Optional = std::optional<T>;
 #else
 template <class T>
-using Optional = c10::optional<T>;  // what LibTorch's samplers used before
+using Optional = c10::optional<T>;  // the type that earlier LibTorch versions use
 #endif
 
-/// Gives each worker its share of 0 … size−1, shuffled again in every epoch in an order that all workers know. All get equally many: where
-/// the size cannot be divided, some samples come twice.
+/// Gives each worker its share of 0 … size−1, reshuffled in every epoch in an order that all workers compute alike. All shares have the
+/// same size; if the total cannot be divided evenly, some samples occur twice.
 class ShardedSampler : public torch::data::samplers::Sampler<> {
  public:
   ShardedSampler(std::size_t size, const comm::Communicator& comm, std::uint64_t seed = 0);

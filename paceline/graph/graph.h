@@ -112,7 +112,8 @@ struct Alias {
   std::string name, parameter;
 };
 
-/// The number of positions of one sequence that an expert takes: capacity × top × positions / experts, rounded up, at most all positions.
+/// The number of positions of one sequence that an expert processes: capacity × top × positions / experts, rounded up, at most all
+/// positions.
 std::int64_t expert_slots(const Layer& layer);
 
 /// ConfigError, with the nearest choices that work, if the experts cannot be divided evenly among this many data-parallel workers.

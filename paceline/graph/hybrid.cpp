@@ -66,7 +66,7 @@ class Hybrid {
         readers_(readers_of(graph)),
         trained_before_(trained_before(graph)) {}
 
-  /// Nothing if some layer cannot be split.
+  /// Nullopt if some layer cannot be split.
   std::optional<TensorSplit> run() {
     TensorSplit result;
     result.parts = workers_, result.hybrid = true, result.batch = batch_;
@@ -236,7 +236,7 @@ HybridBytes hybrid_bytes(const Graph& graph, const TensorSplit& split) {
 
 namespace {
 
-/// Why no layer is split.
+/// The reason why no layer is split.
 std::string reason_for_none(const Graph& graph, int workers) {
   if (workers == 1) return "there is one worker";
   const auto divides = [&](std::size_t i) {

@@ -126,7 +126,7 @@ class Splitter {
     if (layer.sums_gradients) layer.backward.push_back({Exchange::allreduce, layers_[i].gradient_bytes});
     if (layers_[i].kind == Kind::softmax_loss && layer.form == Form::follows) {
       const std::int64_t targets = elements(input_of(i)) / input_of(i).back();
-      for (const std::int64_t bytes : {4, 12, 8})  // the largest logit; three sums; the index of the answer
+      for (const std::int64_t bytes : {4, 12, 8})  // the largest logit; three sums; the index of the prediction
         layer.forward.push_back({Exchange::allreduce, bytes * targets});
     }
   }

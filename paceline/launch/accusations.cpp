@@ -6,7 +6,7 @@
 namespace paceline::launch {
 namespace {
 
-/// Where the last bytes may be the beginning of a mark; the size if they are not.
+/// The position of the first byte that may begin a mark; the size if there is none.
 std::size_t begun_mark(std::string_view text) {
   for (std::size_t length = std::min(kLauncherMark.size() - 1, text.size()); length > 0; --length)
     if (text.ends_with(kLauncherMark.substr(0, length))) return text.size() - length;
@@ -44,7 +44,7 @@ std::optional<LauncherLine> Accusations::verdict() const {
   const LauncherLine* chosen = nullptr;
   for (const auto& [accuser, line] : lines_) {
     if (chosen == nullptr || votes[line.rank] > votes[chosen->rank]) chosen = &line;
-    else if (line.rank == chosen->rank && line.silent > chosen->silent) chosen = &line;  // says more
+    else if (line.rank == chosen->rank && line.silent > chosen->silent) chosen = &line;  // the later line has more information
   }
   return chosen == nullptr ? std::nullopt : std::optional(*chosen);
 }

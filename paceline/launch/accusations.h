@@ -12,9 +12,9 @@ namespace paceline::launch {
 
 class Accusations {
  public:
-  /// What is left of a rank's standard error. The beginning of a possible line of this kind is held back until more arrives.
+  /// Passes on a rank's standard error without such lines. The beginning of a possible line is held back until more arrives.
   std::string filter(int rank, std::string_view bytes);
-  /// What was held back, at the end of the stream.
+  /// Returns what was held back, at the end of the stream.
   std::string rest(int rank);
   /// Forgets what a rank said before it was restarted.
   void forget(int rank) { lines_.erase(rank); }

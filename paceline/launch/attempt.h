@@ -19,7 +19,7 @@ struct Rank {
   Place place;
   Role role;
   int restarts = 0;          // since the launch, as the process is told
-  int restarts_counted = 0;  // since it was last healthy for a while, for --max-restarts
+  int restarts_counted = 0;  // since it was last healthy for a while; compared with --max-restarts
   Nanoseconds began{0};
   Process process;
   std::optional<Exit> exit;
@@ -28,7 +28,7 @@ struct Rank {
 
   std::string who() const;  ///< "rank 2 (pid 1234, host alpha)"
   std::string how() const;  ///< "exited with code 1"
-  std::string end() const;  ///< who, how it ended and when
+  std::string end() const;  ///< which rank, how it ended and when
   int code() const;         ///< as a shell would give it; 1 if its host could not be reached or it was given up
 };
 
@@ -42,8 +42,8 @@ class Attempt {
   Ending run();
 
  protected:
-  virtual void judge(const std::vector<Rank*>& ended) = 0;  ///< these have ended just now
-  virtual Ending ending() const = 0;                        ///< all have
+  virtual void judge(const std::vector<Rank*>& ended) = 0;  ///< called with ranks that have just ended
+  virtual Ending ending() const = 0;                        ///< called when all have ended
 
   const Job& job() const { return job_; }
   std::vector<Rank>& ranks() { return ranks_; }
@@ -52,10 +52,10 @@ class Attempt {
   bool failed(const Rank& rank) const;                   ///< ended badly, and not because it was told to end
   bool told_to_end() const { return stopped_by_ != 0; }  ///< by a signal from outside
   bool is_stopping() const { return asked_to_end_; }     ///< what still runs has got SIGTERM from us
-  void stop_after(Nanoseconds grace);                    ///< SIGTERM to what runs then, and SIGKILL after the job's grace
-  void give_up(Rank& rank, std::string why);             ///< one that cannot end by itself
+  void stop_after(Nanoseconds grace);                    ///< sends SIGTERM to what runs then, and SIGKILL after the job's grace
+  void give_up(Rank& rank, std::string why);             ///< for a rank that cannot end by itself
   const Accusations& accusations() const { return accusations_; }
-  void start_again(Rank& rank);  ///< one that has ended
+  void start_again(Rank& rank);  ///< for a rank that has ended
   Ending ended_with(int code) const { return {{}, code, stopped_by_}; }
   Ending failed_with(const Rank& cause, std::string failure) const {
     return {std::move(failure), cause.code(), stopped_by_, cause.place.rank};
@@ -88,7 +88,7 @@ class Attempt {
 
   std::optional<Nanoseconds> next_step_;  // when to stop what still runs, more forcefully each time
   bool asked_to_end_ = false, killed_ = false;
-  int stopped_by_ = 0, signals_heard_ = 0, urged_ = 0;  // urged: by those that ask to end, not to write a checkpoint
+  int stopped_by_ = 0, signals_heard_ = 0, urged_ = 0;  // urged: signals that ask to end, not to write a checkpoint
 };
 
 }  // namespace paceline::launch

@@ -150,7 +150,7 @@ std::vector<Host> read_hostfile(const std::filesystem::path& file) {
     int slots = 1;
     bool good = is_host_name(name);
     while (words >> word) {
-      if (word.starts_with("max_slots=") || word.starts_with("max-slots=")) continue;  // how far mpirun may go beyond slots; we never do
+      if (word.starts_with("max_slots=") || word.starts_with("max-slots=")) continue;  // how far mpirun may exceed the slots; we never do
       const std::optional<int> value = word.starts_with("slots=") ? positive(word.substr(6)) : std::nullopt;
       good = good && value;
       slots = value.value_or(1);

@@ -16,10 +16,10 @@ struct Host {
   int slots = 1;
 };
 
-/// "a:2,b,c:4": a host without a number has one slot; one that comes twice has the sum. Throws ConfigError.
+/// Parses "a:2,b,c:4": a host without a number has one slot; the slots of a repeated host are added. Throws ConfigError.
 std::vector<Host> parse_hosts(const std::string& list);
 
-/// Open MPI's hostfile: one line per host, `name slots=N`, # begins a comment. Throws DataError with the line.
+/// Reads Open MPI's hostfile: one line per host, `name slots=N`; # begins a comment. Throws DataError with the line.
 std::vector<Host> read_hostfile(const std::filesystem::path& file);
 
 /// What the command line asks for.
@@ -33,7 +33,7 @@ struct Request {
   std::optional<int> workers{};  // --workers; without servers the same as -np
 };
 
-/// What this machine is.
+/// What this machine has.
 struct Machine {
   int cores = 1;
   std::function<bool(const std::string& host)> is_here;
@@ -58,10 +58,10 @@ struct Placement {
 /// Throws ConfigError if the request contradicts itself or asks for more than there is.
 Placement place_ranks(const Request& request, const Machine& machine);
 
-/// Ranks of a host: "4", or torchrun's words for as many as there are: cpu, gpu, auto (cpu). Throws ConfigError.
+/// Parses the number of ranks per host: "4", or torchrun's words for as many as there are: cpu, gpu, auto (cpu). Throws ConfigError.
 int parse_per_node(const std::string& text, const Machine& machine);
 
-/// "2" or "2:2". A range, which asks for a job that grows and shrinks, is refused.
+/// Parses "2" or "2:2". A real range, which asks for a job that grows and shrinks, is rejected.
 int parse_nodes(const std::string& text);
 
 }  // namespace paceline::launch

@@ -13,7 +13,7 @@ Signals::Signals() {
   sigemptyset(&taken);
   for (const int signal : kPassedOn) sigaddset(&taken, signal);
   sigaddset(&taken, SIGCHLD);
-  sigaddset(&taken, SIGPIPE);  // a reader of ours may disappear without ending the ranks
+  sigaddset(&taken, SIGPIPE);  // a reader of our output may disappear without ending the ranks
   ::sigprocmask(SIG_BLOCK, &taken, &before_);
   sigdelset(&taken, SIGPIPE);
   queue_ = Descriptor(::signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK));

@@ -18,10 +18,10 @@ struct RemoteRank {
   std::vector<std::string> program;
 };
 
-/// The words to start here.
+/// The command to start on this host.
 std::vector<std::string> ssh_command(const RemoteRank& rank);
 
-/// The text as one word of a POSIX shell.
+/// Quotes a text as one word for a POSIX shell.
 std::string shell_quote(const std::string& text);
 
 }  // namespace paceline::launch

@@ -14,8 +14,8 @@ bool is_this_host(const std::string& name);
 /// first network interface. Never loopback, to which a host's own name often resolves. Throws ConfigError.
 std::string address_towards(const std::string& other);
 
-/// A port that no other program gets while this lives. It is bound and does not listen; a server that binds it with SO_REUSEADDR can use
-/// it.
+/// Reserves a port, which no other program gets while this exists. It is bound and does not listen; a server that binds it with
+/// SO_REUSEADDR can use it.
 class ReservedPort {
  public:
   ReservedPort();

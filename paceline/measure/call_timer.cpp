@@ -11,7 +11,7 @@ namespace {
 constexpr int kBatches = 9;
 constexpr double kMostCalls = 1e5;
 constexpr int kSingleCalls = 12;
-constexpr double kPause = 0.02;  // seconds of computing before a single call: some round trips, and longer than a system's shortest timers
+constexpr double kPause = 0.02;  // seconds of computing before a single call: several round trips, and longer than the system's shortest timers
 
 }  // namespace
 
@@ -23,12 +23,12 @@ double CallTimer::of(const std::function<void()>& work) const {
     tensor::synchronize(device);
     return paceline::seconds(clock.now() - began) / static_cast<double>(calls);
   };
-  batch(1);  // memory and caches come
+  batch(1);  // warms up memory and caches
   const double once = std::max(batch(1), 1e-9);
   const std::int64_t calls = rank.agreed(static_cast<std::int64_t>(std::clamp(seconds / kBatches / once, 1.0, kMostCalls)));
   std::vector<double> times;
   for (int i = 0; i < kBatches; ++i) times.push_back(batch(calls));
-  // A quarter of the batches are faster: what others do on the machine makes some of them slower, and nothing makes them faster.
+  // The lower quartile: other activity on the machine makes some batches slower, and nothing makes them faster.
   const auto quartile = times.begin() + kBatches / 4;
   std::nth_element(times.begin(), quartile, times.end());
   return rank.mean(*quartile);
@@ -36,7 +36,7 @@ double CallTimer::of(const std::function<void()>& work) const {
 
 double CallTimer::behind(const std::function<void()>& before, const std::function<void()>& work) const {
   const double alone = of(before), both = of([&] { before(), work(); });
-  return std::max(both - alone, both / 20);  // noise may make the difference vanish
+  return std::max(both - alone, both / 20);  // noise may hide the difference
 }
 
 double CallTimer::after_computing(const std::function<void()>& compute, const std::function<void()>& work) const {
@@ -50,7 +50,7 @@ double CallTimer::after_computing(const std::function<void()>& compute, const st
     const Nanoseconds called = clock.now();
     work();
     tensor::synchronize(device);
-    if (call > 0) times.push_back(paceline::seconds(clock.now() - called));  // memory and caches come with the first
+    if (call > 0) times.push_back(paceline::seconds(clock.now() - called));  // the first call warms up memory and caches
   }
   times = rank.largest(std::move(times));
   std::ranges::sort(times);

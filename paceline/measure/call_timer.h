@@ -1,4 +1,5 @@
-// How long a piece of work takes: batches of calls, of which the lower quartile counts, or single calls as a step of training makes them.
+// Measures how long a piece of work takes: batches of calls, of which the lower quartile counts, or single calls as they occur in a
+// training step.
 #pragma once
 
 #include <functional>
@@ -12,17 +13,17 @@ struct CallTimer {
   const Rank& rank;
   c10::Device device;
   const Clock& clock;
-  double seconds = 0.05;  // of all batches together, unless one call each takes longer
+  double seconds = 0.05;  // for all batches together, unless one call per batch takes longer
 
-  /// Seconds of one call, while all ranks make it at the same time: the mean over the ranks. `work` may meet the other ranks, since all
-  /// make as many calls. Collective.
+  /// Seconds of one call, with all ranks calling at the same time: the mean over the ranks. `work` may communicate, since all ranks make
+  /// the same number of calls. Collective.
   double of(const std::function<void()>& work) const;
-  /// The same where `before` precedes every call and does not count.
+  /// The same, with a call of `before` in front of every call, which is not counted.
   double behind(const std::function<void()>& before, const std::function<void()>& work) const;
-  /// Seconds of one call as a step of training makes it: all ranks compute for a while and then call, and the call is over when the last
-  /// rank is done. A network needs it: calls without a pause between them find their connections running, a rank is done once the system
-  /// has what it sends, and stalls of some milliseconds are part of many steps, so that the fastest calls say little. The mean of the
-  /// middle half of the calls counts. Collective.
+  /// Seconds of one call as in a training step: all ranks compute for a while and then call, and the call ends when the last rank is done.
+  /// Needed for networks: in back-to-back calls the connections are warm and a rank is done once the system has buffered what it sends,
+  /// while in many real steps there are stalls of some milliseconds, so the fastest calls are not typical. Uses the mean of the middle half
+  /// of the calls. Collective.
   double after_computing(const std::function<void()>& compute, const std::function<void()>& work) const;
 };
 

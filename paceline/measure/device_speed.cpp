@@ -46,7 +46,7 @@ Points product_rates(const CallTimer& timer, perf::Precision precision, double l
   return rates;
 }
 
-/// 3 × 3 with as many channels in as out: what most of a convolutional network computes.
+/// 3 × 3 with equal numbers of input and output channels, which is most of what a convolutional network computes.
 Points convolution_rates(const CallTimer& timer, perf::Precision precision, double largest) {
   struct Size {
     std::int64_t samples, channels, side;
@@ -107,13 +107,13 @@ double reduce_bytes_per_s(const CallTimer& timer) {
   return 4.0 * kElements / timer.of([&] { comm::combine(comm::DType::f32, comm::ReduceOp::sum, into.data(), from.data(), kElements); });
 }
 
-/// What parallel.zero=2 and 3 do with every range that is another rank's, on the CPU.
+/// On the CPU, what parallel.zero=2 and 3 do with every range that another rank owns.
 double page_bytes_per_s(const CallTimer& timer) {
   constexpr std::int64_t kElements = 1 << 20;
   timer.rank.tell("pages");
   const at::Tensor flat = at::zeros({kElements});
   tensor::Backing backing(flat, tensor::Role::gradient, std::make_shared<tensor::Ledger>());
-  const auto write = [&] { at::Tensor(flat).fill_(1); };  // which touches the pages
+  const auto write = [&] { at::Tensor(flat).fill_(1); };  // touches the pages
   return 4.0 * kElements / timer.behind(write, [&] {
     backing.release(0, kElements);
     backing.commit(0, kElements);
@@ -128,7 +128,7 @@ double launch_seconds(const CallTimer& timer) {
 
 perf::Efficiency shares_of(const Points& rates, double peak) {
   perf::Efficiency efficiency{.points = {}, .source = perf::Source::measured};
-  for (const auto& [flops, rate] : rates)  // in tenths of a percent, which is more than measurements repeat to
+  for (const auto& [flops, rate] : rates)  // in tenths of a percent, which is finer than measurements repeat
     efficiency.points.push_back({flops, std::clamp(std::round(rate / peak * 1000) / 10, 0.1, 100.0) / 100});
   return efficiency;
 }
@@ -159,7 +159,7 @@ perf::Device measure_device(const CallTimer& timer, const std::vector<perf::Prec
     return speed_of(product_rates(timer, precision, largest), convolution_rates(timer, precision, largest));
   };
   for (const perf::Precision precision : precisions) {
-    timer.rank.meet();  // ranks that are threads share the switches
+    timer.rank.meet();  // ranks that are threads share LibTorch's global switches
     tensor::configure_libtorch(timer.device, tensor::parse_precision(std::string(name_of(precision)), timer.device), timer.rank.threads,
                                true);
     const perf::Speed fresh = speed(precision);

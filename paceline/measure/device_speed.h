@@ -1,4 +1,4 @@
-// What a device of this machine does in a second, while the other ranks of its host do the same.
+// The speed of a device of this machine while the other ranks of its host use theirs in the same way.
 #pragma once
 
 #include <vector>
@@ -8,15 +8,15 @@
 
 namespace paceline::measure {
 
-/// All but the slow-down, which needs messages (links.h). `precisions` begin with fp32. `largest` is the longest that one product may be,
-/// in flops. Every value is measured but the blocks, which are BLIS' for any processor. Collective.
+/// Measures everything but the slow-down, which needs messages (links.h). `precisions` begin with fp32. `largest` limits the size of a
+/// product, in flops. All values are measured except the block sizes, which are those of BLIS for any processor. Collective.
 perf::Device measure_device(const CallTimer& timer, const std::vector<perf::Precision>& precisions, double largest);
 
-/// Products that are run for this many flops, and the fastest of them in flop/s, as a speed.
+/// A Speed from product rates at several sizes in flops; its peak is the fastest of them, in flop/s.
 perf::Speed speed_of(const std::vector<perf::Efficiency::Point>& product_rates,
                      const std::vector<perf::Efficiency::Point>& convolution_rates);
 
-/// The memory of each rank, if this many share the host.
+/// The memory per rank if this many ranks share the host.
 double memory_bytes(const c10::Device& device, int ranks_of_host);
 
 }  // namespace paceline::measure

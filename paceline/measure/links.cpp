@@ -22,7 +22,7 @@ constexpr int kTag = 1;
 
 perf::Quantity measured_value(double value) { return {value, perf::Source::measured}; }
 
-/// A buffer of floats where the group's collectives are fastest.
+/// A buffer of floats in the memory with the fastest collectives.
 struct Values {
   Values(comm::Communicator& group, const c10::Device& device, std::int64_t bytes)
       : memory(device.is_cuda() ? comm::Memory() : group.allocate(bytes)),
@@ -46,13 +46,13 @@ double collective_seconds(const CallTimer& timer, comm::Communicator& group, sch
       default: return comm::allreduce(values.tensor, options);
     }
   }();
-  // As in a run every rank has just written what is exchanged: its peers find nothing of it in their caches.
+  // As in a real run, every rank has just written the data, so none of it is in its peers' caches.
   const auto write = [&] { at::Tensor(values.tensor).fill_(1); };
   const auto exchange = [&] { group.run(operation); };
   return calls == Calls::as_in_steps ? timer.after_computing(write, exchange) : timer.behind(write, exchange);
 }
 
-/// How many times the bytes of one message pass between the first two ranks where another comes the other way at the same time. Others
+/// How many times the bytes of one message pass between the first two ranks while another message travels the other way. The other ranks
 /// wait.
 double duplex_factor(const CallTimer& timer, comm::Communicator& group) {
   const Values out(group, timer.device, kLargeMessage), in(group, timer.device, kLargeMessage);
@@ -100,7 +100,7 @@ MessageCosts fit_ring(int ranks, const std::map<std::int64_t, double>& seconds) 
   const Row &shortest = rows.front(), &longest = rows.back();
   const double rounds_of_longest = longest.rounds * shortest.time / shortest.rounds;
   const double per_byte = std::max(longest.time - rounds_of_longest, longest.time / 10) / longest.moved;
-  double product = 0, square = 0;  // least squares of relative errors, so that every size counts as much as any other
+  double product = 0, square = 0;  // least squares of relative errors, so that every size has the same weight
   for (const Row& row : rows) {
     product += row.rounds / row.time * (1 - row.moved * per_byte / row.time);
     square += row.rounds / row.time * row.rounds / row.time;
@@ -117,7 +117,7 @@ perf::Link measure_link(const CallTimer& timer, comm::Communicator& group, const
   }
   const MessageCosts costs = fit_ring(group.size(), seconds);
   perf::Link link{.name = name, .latency = measured_value(costs.latency_s), .bandwidth = measured_value(costs.bytes_per_s)};
-  if (group.size() > 2) {  // one round of all messages, against as many rounds of one
+  if (group.size() > 2) {  // compares one round of all messages with as many rounds of one message
     const double at_once = collective_seconds(timer, group, schedule::Collective::all_gather, "direct", 1 << 10);
     const double gap = std::min((at_once - costs.latency_s) / (group.size() - 2), costs.latency_s);
     if (gap > 0) link.gap = measured_value(gap);
@@ -158,7 +158,7 @@ double measure_slowdown(const CallTimer& timer) {
   const Values values(comm, timer.device, kBytes);
   const comm::Operation operation = comm::allreduce(values.tensor);
   const double exchange = timer.of([&] { comm.run(operation); });
-  // All ranks make as many exchanges, and multiply until their own are done.
+  // All ranks make the same number of exchanges, and multiply until their own are done.
   const std::int64_t exchanges = timer.rank.agreed(static_cast<std::int64_t>(std::clamp(4 * timer.seconds / exchange, 3.0, 1000.0)));
   timer.rank.meet();
   std::atomic<bool> over = false;

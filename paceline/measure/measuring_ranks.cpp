@@ -47,7 +47,7 @@ void play(const comm::World& world, int workers, const comm::CommConfig& config,
       body(rank);
     } catch (...) {
       problems[index] = std::current_exception();
-      group[index].reset();  // so that the others learn of it
+      group[index].reset();  // so that the other ranks notice
     }
   };
   std::vector<std::thread> threads;

@@ -1,4 +1,4 @@
-// The speed of this machine's memory, the yardstick of every fused update.
+// The memory bandwidth of this machine, the yardstick of every fused update.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kLeastSteps = 3, kMostSteps = 100;
 
-/// Steps of one worker at one batch size, unit by unit, and the seconds that each piece took in each of them.
+/// Steps of one worker at one batch size, timed unit by unit.
 class TimedSteps {
  public:
   TimedSteps(nn::Model& model, const nn::Loss& loss, step::Batch batch, std::vector<std::unique_ptr<step::Updater>>& updaters,
@@ -29,8 +29,8 @@ class TimedSteps {
     updates_.resize(updaters.size());
   }
 
-  /// Everything as often as told, each kind of step in a row as in a run: what lies in the caches, and which memory the allocator hands
-  /// out, follows from the step before. Returns the seconds of a training step.
+  /// Repeats everything as often as requested, each kind of step several times in a row as in a run, because the preceding step determines
+  /// what is in the caches and which memory the allocator returns. Returns the seconds of a training step.
   double steps(std::int64_t count) {
     const auto repeat = [&](void (TimedSteps::*step)()) {
       const Nanoseconds began = clock_.now();
@@ -41,14 +41,14 @@ class TimedSteps {
       return seconds(clock_.now() - began) / static_cast<double>(count);
     };
     const double took = repeat(&TimedSteps::train_step);
-    ahead_ = model_.device().is_cuda() ? took : 0;  // longer than the host takes to enqueue any of the three
+    ahead_ = model_.device().is_cuda() ? took : 0;  // longer than the host needs to enqueue any of the three
     repeat(&TimedSteps::split_step);
     repeat(&TimedSteps::evaluation_step);
     return took;
   }
 
-  /// By how much a step's passes vary, as a share of them: half the width of the middle two thirds. Others on the machine make some steps
-  /// much longer, and are not to count.
+  /// The relative variation of a step's passes: half the width of the middle two thirds. Interference makes some steps much longer, and
+  /// these must not count.
   double jitter() const {
     std::vector<double> sorted = totals_;
     std::ranges::sort(sorted);
@@ -62,7 +62,7 @@ class TimedSteps {
     updates_.assign(updates_.size(), {});
   }
 
-  /// By unit and pass, then by optimizer: medians.
+  /// Medians, by unit and pass, then by optimizer.
   std::vector<double> medians() const {
     std::vector<double> all;
     for (const UnitTimes& unit : times_)
@@ -95,7 +95,7 @@ class TimedSteps {
     generator.set_current_seed(pass_.chance);
   }
 
-  /// The step of a run.
+  /// One step as in a run.
   void train_step() {
     draw();
     nn::Trace trace;
@@ -105,7 +105,7 @@ class TimedSteps {
     nn::Tensors gradients = {scored.gradient};
     for (std::size_t unit = times_.size(); unit-- > 0; watch_.mark())
       gradients = model_.back({unit, unit + 1}, std::move(gradients), pass_, trace, {.inputs = unit > 0}, nullptr);
-    const std::size_t optimizer = static_cast<std::size_t>(steps_) % updaters_.size();  // each in its turn
+    const std::size_t optimizer = static_cast<std::size_t>(steps_) % updaters_.size();  // optimizers take turns
     updaters_[optimizer]->begin_step({.rate = 0, .step = steps_ + 1});
     updaters_[optimizer]->update_all();
     model_.refresh();
@@ -121,7 +121,7 @@ class TimedSteps {
     ++steps_;
   }
 
-  /// Gradients of inputs first and those of weights apart, as schedules without bubbles have them.
+  /// Gradients of inputs first and those of weights separately, as in schedules without bubbles.
   void split_step() {
     nn::Trace trace;
     nn::Scored scored;
@@ -168,7 +168,7 @@ class TimedSteps {
   nn::Pass pass_;
   std::vector<UnitTimes> times_;
   std::vector<std::vector<double>> updates_;  // by optimizer
-  std::vector<double> totals_;                // of the passes of each step
+  std::vector<double> totals_;                // passes of each step
   std::int64_t steps_ = 0;
   double ahead_ = 0;
 };
@@ -205,7 +205,7 @@ perf::ProfileTable profile_network(nn::Model& model, const nn::Loss& loss,
     rank.tell(fmt::format("batch {}", samples));
     TimedSteps timed(model, loss, make_batch(samples), updaters, clock);
     rank.meet();
-    timed.steps(1);  // memory and caches come
+    timed.steps(1);  // warms up memory and caches
     rank.meet();
     const double once = timed.steps(1);
     timed.forget();

@@ -11,13 +11,13 @@
 namespace paceline::measure {
 namespace {
 
-/// Stands for a link that connects no ranks here.
+/// A placeholder for a link that connects no ranks here.
 perf::Link standard_link(const std::string& name) {
   return {.name = name, .latency = {5e-6, perf::Source::standard}, .bandwidth = {10e9, perf::Source::standard}};
 }
 
-/// Four digits: more than measurements repeat to, and a file that people can read. Of the unit that the file will show, so that it reads
-/// back to the same bits.
+/// Rounds to four digits, which is finer than measurements repeat and keeps the file readable; in the unit that the file uses, so that it
+/// reads back to the same bits.
 void round_off(double& value) {
   double units = 1;
   while (value > 0 && value * units < 1 && units < 1e9) units *= 1000;
@@ -26,7 +26,7 @@ void round_off(double& value) {
   value /= units;
 }
 
-/// What rank 0 measured, told to all: hosts measure links of their own, and some ranks none.
+/// Sends rank 0's measurements to all: hosts measure links of their own, and some ranks measure none.
 void take_from_first(const Rank& rank, perf::Link& link) {
   perf::Quantity* const quantities[] = {&link.latency, &link.bandwidth, &link.gap, &link.duplex};
   std::vector<double> values;
@@ -47,7 +47,7 @@ perf::Cluster probe(const Rank& rank, const ProbeOptions& options, const Clock& 
   cluster.inside = standard_link(inside_name), cluster.between = standard_link("network");
   if (topology.per_host > 1) {
     const auto host = rank.comm.split(rank.comm.rank() / topology.per_host, rank.comm.rank());
-    // The last host may have fewer ranks than the others; one alone has nobody to send to, and the others do not wait for it.
+    // The last host may have fewer ranks than the others; a single rank there has no peer, and the others do not wait for it.
     const Rank member{.comm = *host, .threads = rank.threads, .say = rank.say};
     const CallTimer among{.rank = member, .device = options.device, .clock = clock, .seconds = options.seconds};
     if (host->size() > 1) cluster.inside = measure_link(among, *host, inside_name);

@@ -26,7 +26,7 @@ Stopwatch::Stopwatch(const c10::Device& device, const Clock& clock) : device_(de
 void Stopwatch::start(double ahead) {
   marks_.clear();
   if (events_) {
-    constexpr double kCyclesPerSecond = 2e9;  // no GPU's clock is faster, so this is long enough
+    constexpr double kCyclesPerSecond = 2e9;  // no GPU's clock is faster, so the pause is long enough
     events_->marks.clear();
     if (ahead > 0) at::cuda::sleep(static_cast<std::int64_t>(ahead * kCyclesPerSecond));
   }
@@ -35,7 +35,7 @@ void Stopwatch::start(double ahead) {
 
 void Stopwatch::mark() {
   if (!events_) return marks_.push_back(clock_.now());
-  events_->marks.emplace_back(cudaEventDefault);  // one with times
+  events_->marks.emplace_back(cudaEventDefault);  // an event that records its time
   events_->marks.back().record(at::cuda::getCurrentCUDAStream(device_.index()));
 }
 

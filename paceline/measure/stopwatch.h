@@ -1,4 +1,4 @@
-// Seconds between marks in a device's work: by a clock on the CPU, by events of the GPU's queue there.
+// Seconds between marks in a device's work, measured with a clock on the CPU and with events on a GPU.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -17,8 +17,8 @@ class Stopwatch {
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
-  /// Forgets earlier marks and makes the first one. A GPU is kept busy for `ahead` seconds before it, so that the host has enqueued what is
-  /// measured by the time it begins, and gaps between launches do not count: a run replays recorded steps, which have none.
+  /// Forgets earlier marks and makes the first one. A GPU is first kept busy for `ahead` seconds, so that the host has enqueued everything
+  /// by the time the measurement begins, and launch gaps do not count: a real run replays recorded steps, which have none.
   void start(double ahead = 0);
   void mark();
   /// Seconds from each mark to the next. Waits for the device.

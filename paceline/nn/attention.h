@@ -18,7 +18,7 @@ struct AttentionForm {
   std::int64_t first = 0, all_heads = 0;  // the heads of this rank are [first, first + …) of all of them, which decides their masks
 };
 
-/// Whether LibTorch's kernels compute attention that has no masks; otherwise it is computed in blocks.
+/// Whether LibTorch's kernels compute attention without masks; otherwise it is computed in blocks.
 bool has_attention_kernels();
 
 /// qkv: [batch, T, 3, heads, head]. Returns [batch · T, heads · head]; what attend_back() needs in addition goes to `saved`.

@@ -31,7 +31,7 @@ c10::ScalarType compute_type(const GraphModule::Options& options) {
 
 tensor::Arena::Options arena_options(const GraphModule::Options& options, bool trainable) {
   tensor::Arena::Options arena;
-  const c10::ScalarType dtype = !trainable && has_16_bits(options.dtype) ? c10::kFloat : options.dtype;  // statistics need more bits
+  const c10::ScalarType dtype = !trainable && has_16_bits(options.dtype) ? c10::kFloat : options.dtype;  // statistics need higher precision
   arena.tensor = at::TensorOptions().device(options.device).dtype(dtype);
   arena.channels_last = options.device.is_cuda();
   arena.gradients = trainable;

@@ -15,7 +15,7 @@ namespace paceline::nn {
 struct HeldParameter {
   graph::Parameter parameter;               // as the network has it, in its whole shape
   std::size_t index = 0;                    // among the trainable ones of the network, or among its statistics
-  std::optional<tensor::Slice> slice = {};  // nothing: the whole
+  std::optional<tensor::Slice> slice = {};  // none: all of it
 
   std::vector<std::int64_t> shape() const;  // of what is held
 };

@@ -26,7 +26,7 @@ class Loss {
   virtual Scored score(const at::Tensor& output, const at::Tensor& targets, double scale) const = 0;
   /// [2 + metrics().size()] double, on the output's device: sum of losses, number of right answers, and the sums of the other metrics.
   virtual at::Tensor evaluate(const at::Tensor& output, const at::Tensor& targets) const = 0;
-  /// Whether it counts right answers; if not, they are 0.
+  /// Whether it counts right answers; otherwise their number is 0.
   virtual bool counts_right() const { return true; }
   virtual std::vector<std::string> metrics() const { return {}; }
   /// What it sent to other ranks since it was made.
@@ -47,7 +47,7 @@ class SoftmaxLoss final : public Loss {
 /// In chunks of rows, or in one kernel on a GPU: there is never an fp32 copy of all logits.
 Scored softmax_loss(const at::Tensor& logits, const at::Tensor& targets, double smoothing, double scale, bool wants_gradient);
 
-/// A number for a batch: the mean over its targets, in a tensor of one element.
+/// Computes a number for a batch: the mean over its targets, in a tensor of one element.
 using Mean = std::function<at::Tensor(const at::Tensor& output, const at::Tensor& targets)>;
 
 /// A user's loss, differentiated by autograd, with metrics for the evaluation. A metric named "accuracy", the share of right answers, is

@@ -68,7 +68,7 @@ struct Wanted {
 /// Called when the gradients of arena entries [first, last) are complete, once for each entry; the entries of the last units come first.
 using GradientReady = std::function<void(std::size_t first, std::size_t last)>;
 
-/// A tensor of a model that is in no arena.
+/// A tensor of a model that lies in no arena.
 struct Untrained {
   std::string name;
   at::Tensor tensor;
@@ -101,7 +101,7 @@ class Model {
   virtual double statistics_momentum(std::size_t entry) const = 0;  ///< the weight that a new batch has in that entry of statistics()
   /// What belongs to the model but is not trained: frozen parameters of a user's module, and its buffers that are not running statistics.
   virtual std::vector<Untrained> untrained() const { return {}; }
-  /// Nothing if no weight is shared with another stage.
+  /// Empty if no weight is shared with another stage.
   virtual std::optional<TiedWeight> tied() const { return std::nullopt; }
   virtual std::vector<graph::Alias> aliases() const { return {}; }
   virtual const c10::Device& device() const = 0;

@@ -15,7 +15,7 @@ namespace {
 
 at::Generator generator_of(const Model& model) { return at::globalContext().defaultGenerator(model.device()); }
 
-/// While it lives, LibTorch's generator is in the state that was saved in `state`; undefined: nothing is drawn from it.
+/// For its scope, LibTorch's generator has the saved `state`; undefined: nothing is drawn from it.
 class ChanceAgain {
  public:
   ChanceAgain(const Model& model, const at::Tensor& state) {

@@ -27,7 +27,7 @@ inline NormWeights norm_weights(const Weights& weights) {
 }
 
 struct NormedRows {
-  at::Tensor y, sum, mean, inverse;  // the norm; what it is of; statistics of its rows
+  at::Tensor y, sum, mean, inverse;  // the norm; its input; statistics of its rows
 };
 
 /// The layer norm of x, or of x + residual if that is defined. Both are contiguous.

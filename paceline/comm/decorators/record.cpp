@@ -23,7 +23,7 @@ constexpr auto kAnswerTime = std::chrono::milliseconds(1500);  // for the store'
 
 struct LoggedCall {
   Operation operation;
-  std::int64_t number = 0;  // of this rank's operations
+  std::int64_t number = 0;  // among this rank's operations
   Nanoseconds arrived{0};   // before it waits for any other rank: the last one to arrive delays the others
   Nanoseconds ended{0};     // 0: still in flight
 };

@@ -32,7 +32,7 @@ class DiLoCoMeeting final : public Meeting {
 
  private:
   DiLoCoOptions options_;
-  at::Tensor outer_, velocity_;  // [length]; alike on all workers
+  at::Tensor outer_, velocity_;  // [length]; the same on all workers
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Elastic averaging SGD (Zhang, Choromanska, LeCun, 2015), as DeepSpark uses it: workers and a centre attract each other.
 //   every τ steps: e_i = α (x_i − x̃);  x_i ← x_i − e_i;  x̃ ← x̃ + Σ_i e_i
-// All workers keep the centre, which changes alike on all of them: Σ_i e_i is an allreduce. What is evaluated is the centre.
+// Every worker has a copy of the centre; the copies stay equal, because Σ_i e_i is an allreduce. Evaluations use the centre.
 #include <ATen/ATen.h>
 
 #include "paceline/data_parallel/exchange_memory.h"

@@ -1,7 +1,7 @@
 // Gossip SGD: after every step each worker averages its replica with that of one neighbour, which is drawn for every step.
 //   w_i ← (w_i + w_j) / 2
-// The pairs are a random matching of all workers, drawn from the run's seed, so that all know it without asking; with an odd number of
-// workers one stays alone.
+// The pairs are a random matching of all workers, drawn from the run's seed, so that all workers compute the same one; with an odd number
+// of workers, one has no partner.
 #include <ATen/ATen.h>
 
 #include <algorithm>
