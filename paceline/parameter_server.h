@@ -1,6 +1,6 @@
 // Component parameter_server: servers hold the parameters, and the workers of your own loop push gradients and pull parameters.
 //
-//   if (paceline::serve(*net, options)) return 0;                       // this process is a server: it has served, and all have left
+//   if (paceline::serve(*net, options)) return 0;                       // this process was a server, and all workers have left
 //   paceline::ServerClient server(*net, options);
 //   server.step(0.05);                                                  // after backward()
 //

@@ -31,7 +31,7 @@ std::int64_t checked_rows(std::span<const step::NamedTensor> state, const std::s
   return shape->at(0);
 }
 
-/// [rows, count]: a stretch of columns of all rows.
+/// [rows, count]: a block of columns of all rows.
 at::Tensor columns(std::span<const step::NamedTensor> state, const std::string& name, std::int64_t rows, std::int64_t begin,
                    std::int64_t count) {
   std::vector<at::Tensor> stretch;

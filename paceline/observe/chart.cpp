@@ -57,7 +57,7 @@ std::string dash_of(const Series& series, std::size_t index) {
   return index < std::size(kColors) ? "" : " stroke-dasharray=\"1 5\"";
 }
 
-/// Where a name of the legend begins: in which row, how far from the left.
+/// Where a name of the legend begins: in which row, and how far from the left.
 struct Place {
   int row;
   double x;

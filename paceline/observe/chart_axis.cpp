@@ -19,7 +19,7 @@ double round_step(double low, double high, int count) {
 std::vector<double> round_ticks(double low, double high, int count) {
   const double step = round_step(low, high, count);
   std::vector<double> ticks;
-  // A hair of tolerance: 0.3 / 0.1 is not quite 3.
+  // Tolerance for rounding: 0.3 / 0.1 is not exactly 3.
   const double first = std::floor(low / step + 1e-9), last = std::ceil(high / step - 1e-9);
   for (double k = first; k <= last; ++k) ticks.push_back(k * step);
   return ticks;
@@ -44,7 +44,7 @@ std::string tick_text(double value, double step, Axis::Unit unit) {
     const char* text;
   };
   static constexpr Suffix kLarge[] = {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}, {1, ""}};
-  const double size = std::abs(value) * (1 + 1e-9);  // 0.1 + 0.2 is not quite 0.3
+  const double size = std::abs(value) * (1 + 1e-9);  // 0.1 + 0.2 is not exactly 0.3
   if (unit == Axis::Unit::number && size < 1e-3) return fmt::format("{:.3g}", value);
   const auto fits = [&](const Suffix& suffix) { return size >= suffix.factor; };
   const Suffix suffix = unit == Axis::Unit::percent ? Suffix{0.01, "%"} : size < 1 ? Suffix{1, ""} : *std::ranges::find_if(kLarge, fits);
@@ -57,11 +57,11 @@ Scale::Scale(const Axis& axis, std::span<const double> values, int tick_count, b
   for (double value : values)
     if (holds(value)) low = std::min(low, value), high = std::max(high, value);
   const double most_seen = high;
-  if (low > high) low = log_ ? 1 : 0, high = log_ ? 10 : 1;  // nothing to show yet
-  if (!log_ && low > 0 && low < 0.4 * high) low = 0;         // near enough to zero to show it
+  if (low > high) low = log_ ? 1 : 0, high = log_ ? 10 : 1;  // no values yet
+  if (!log_ && low > 0 && low < 0.4 * high) low = 0;         // close enough to zero to include it
   if (std::isfinite(axis.least)) low = axis.least;
   if (std::isfinite(axis.most)) high = axis.most;
-  // A single value, or as good as one (no double counts the ticks between neighbours): some room around it.
+  // A single value, or an interval so short that no double counts the ticks in it: adds some room around it.
   if (!(high - low > 1e-9 * std::max(std::abs(low), std::abs(high)))) {
     const double room = std::max(1e-6, 0.05 * std::abs(low));
     high = log_ ? low * 10 : high + room;
@@ -70,13 +70,13 @@ Scale::Scale(const Axis& axis, std::span<const double> values, int tick_count, b
 
   const std::vector<double> ticks = log_ ? log_ticks(low, high) : round_ticks(low, high, tick_count);
   if (whole) {
-    // The ticks nearest around the values; a logarithmic axis has more of them than it needs.
+    // The ticks just outside the values; a logarithmic axis has more of them than it needs.
     const auto above = std::ranges::find_if(ticks, [&](double tick) { return tick >= high * (1 - 1e-9); });
     const auto below = std::ranges::find_if(ticks.rbegin(), ticks.rend(), [&](double tick) { return tick <= low * (1 + 1e-9); });
     high = above == ticks.end() ? ticks.back() : *above;
     low = below == ticks.rend() ? ticks.front() : *below;
   }
-  if (axis.unit == Axis::Unit::percent && most_seen <= 1) high = std::min(high, 1.0);  // there is nothing beyond all
+  if (axis.unit == Axis::Unit::percent && most_seen <= 1) high = std::min(high, 1.0);  // a share cannot exceed 100%
   low_ = bend(low);
   high_ = bend(high);
   for (double tick : ticks) {

@@ -11,7 +11,7 @@ namespace paceline::observe {
 
 class Scale {
  public:
-  /// `values`: everything the axis has to hold. `whole`: the axis ends at ticks rather than at the outermost values.
+  /// `values`: everything the axis must show. `whole`: the axis ends at ticks rather than at the outermost values.
   Scale(const Axis& axis, std::span<const double> values, int tick_count, bool whole);
 
   bool holds(double value) const;

@@ -12,7 +12,7 @@
 namespace paceline::observe {
 namespace {
 
-/// Losses that fall by more than this are drawn on a logarithmic axis; on a straight one their end would be flat.
+/// Losses that fall by more than this factor get a logarithmic axis; on a linear one, the end of the curve would look flat.
 constexpr double kLogFrom = 30;
 
 bool spans_decades(const std::vector<Series>& all) {
@@ -59,7 +59,7 @@ void Curve::on(const Event& event) {
       for (const Event& earlier : read_events(metrics_)) add(earlier);
   }
   add(event);
-  // Epochs of milliseconds do not each need a picture.
+  // If epochs take milliseconds, not every one needs a new drawing.
   if (std::holds_alternative<Evaluated>(event) && (!written_ || clock_.now() - *written_ >= std::chrono::seconds(1))) write();
   if (std::holds_alternative<RunEnded>(event)) write();
 }
@@ -76,10 +76,10 @@ void Curve::add(const Event& event) {
     train_accuracy_.add(epoch_, e->accuracy);
   }
   if (const auto* e = std::get_if<Evaluated>(&event)) {
-    // The steps before it may be unknown: resumed without a record, or with one that does not say how long its epochs are.
+    // Earlier steps may be unknown: after a resume without a record, or with a record that lacks the length of its epochs.
     if (epoch_ == 0) first_epoch_ = static_cast<double>(e->epoch);
     epoch_ = std::max(epoch_, static_cast<double>(e->epoch));
-    if (!test_epoch_.empty() && test_epoch_.back() == epoch_)  // resumed there: the evaluation is repeated
+    if (!test_epoch_.empty() && test_epoch_.back() == epoch_)  // resumed there: the evaluation is made again
       test_epoch_.pop_back(), test_loss_.pop_back(), test_accuracy_.pop_back();
     test_epoch_.push_back(epoch_);
     test_loss_.push_back(e->loss);

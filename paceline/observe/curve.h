@@ -13,7 +13,7 @@
 
 namespace paceline::observe {
 
-/// A long series in few points: means over blocks of equal length, which double when there are too many.
+/// Reduces a long series to few points: means over blocks of equal length, which doubles when there are too many.
 class ThinnedSeries {
  public:
   static constexpr std::size_t kMostPoints = 240;  // even
@@ -50,7 +50,7 @@ class Curve final : public Listener {
   const Clock& clock_;
   RunStarted run_;
   ThinnedSeries train_loss_, train_accuracy_;
-  double first_epoch_ = 0, epoch_ = 0;  // that is drawn; where the run stands
+  double first_epoch_ = 0, epoch_ = 0;  // the first epoch drawn; where the run is now
   std::vector<double> test_epoch_, test_loss_, test_accuracy_;
   std::optional<Nanoseconds> written_;
 };

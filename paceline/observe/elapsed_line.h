@@ -1,4 +1,4 @@
-// Shows that a command is still working when it has nothing else to show: after two seconds, what it does and for how long.
+// Shows that a command without other output is still working: after two seconds, what it does and for how long.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,6 @@
 // The events of a run, for listeners: the progress bar, TensorBoard files, a trace, summary.json.
 //
-// Emitters know only the Bus. Listeners see only events, so a new way of looking at a run is one file.
+// Emitters know only the Bus. Listeners see only events, so a new kind of output takes one file.
 //
 // Order: RunStarted; for every epoch its StepDones, then EpochDone, then the Evaluated at its end if there is one; RunEnded. Evaluations in
 // the middle of an epoch, checkpoints and spans come in between. A run that is resumed at the end of an epoch begins with that epoch's
@@ -27,9 +27,9 @@ inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 struct Prediction {
   double step_s = kUnknown;                    // as StepDone::duration counts it
   double low_s = kUnknown, high_s = kUnknown;  // the interval that it should lie in
-  double compute_s = 0, optimizer_s = 0, encoding_s = 0, exposed_s = 0, bubble_s = 0, straggling_s = 0;  // of it
+  double compute_s = 0, optimizer_s = 0, encoding_s = 0, exposed_s = 0, bubble_s = 0, straggling_s = 0;  // parts of it
   double bytes = 0;                                                                                      // that worker 0 sends
-  double memory_bytes = kUnknown;                                                                        // at most, of worker 0's device
+  double memory_bytes = kUnknown;                                                                        // peak of worker 0's device
   std::string bottleneck;        // the largest part: "compute", "data communication"
   std::string cluster, profile;  // the sources of its numbers; profile may be empty
   std::vector<std::string> notes = {};
@@ -43,13 +43,13 @@ struct RunStarted {
   std::int64_t train_samples = 0, test_samples = 0;
   std::int64_t batch = 0, epochs = 0, steps_per_epoch = 0;
   int workers = 1;
-  std::vector<std::string> mesh = {};         // which of them have which part of the model, in lines; empty: each has all of it
+  std::vector<std::string> mesh = {};         // which workers have which part of the model, as lines of text; empty: each has all of it
   std::int64_t first_step = 0;                // > 0 after a resume
   bool per_token = false;                     // a language model: show the loss per token rather than the accuracy
   bool counts_right = true;                   // false: a user's loss without accuracy, which is not known then
   std::vector<std::string> class_names = {};  // of the dataset, by label; empty: it has none
 
-  std::optional<Prediction> prediction = {};  // nothing for a user's module
+  std::optional<Prediction> prediction = {};  // none for a user's module
 
   bool shows_accuracy() const { return counts_right && !per_token; }
 };
@@ -82,11 +82,11 @@ struct Measured {
 struct Evaluated {
   std::int64_t epoch = 0, step = 0;
   double loss = 0, accuracy = 0;
-  double training_s = kUnknown;  // spent on steps until then, by the virtual clock if the run has one
+  double training_s = kUnknown;  // spent on steps so far, by the virtual clock if the run has one
   std::vector<Measured> metrics = {};
 };
 
-/// The same model with other statistics in its batch norms.
+/// The same model evaluated with other batch-norm statistics.
 struct EvaluatedView {
   std::int64_t epoch = 0, step = 0;
   std::string view;
@@ -100,11 +100,11 @@ struct CheckpointWritten {
   Nanoseconds duration{0};
 };
 
-/// What checkpoints took of a run: worker 0's, since it began or was resumed.
+/// What worker 0's checkpoints cost, since the run began or was resumed.
 struct Checkpointing {
   std::int64_t written = 0;
   double paused_s = 0;  // training was paused
-  double writer_s = 0;  // the writer's CPU time, in parallel with training
+  double writer_s = 0;  // that the writer used, in parallel with training
 };
 
 /// A phase on a lane of a rank, for the trace.
@@ -116,17 +116,17 @@ struct Span {
 
 /// The cost of communication; shares are of the time of all steps.
 struct Communication {
-  double exposed = 0, hidden = 0;  // training waited for it; continued meanwhile. Means over the workers
-  double straggler_spread = 0;     // how much less time the fastest worker computed than the slowest, as a share of the slowest
+  double exposed = 0, hidden = 0;  // exposed: training waited for it; hidden: training continued meanwhile. Means over the workers
+  double straggler_spread = 0;     // how much less the fastest worker computed than the slowest, relative to the slowest
   double bytes_per_step = 0;       // payload, by worker 0
   double bytes_pipeline = 0, bytes_tensor = 0;  // of it, along these axes of the mesh; the rest went along the data axis
-  double ratio = 1;                             // of its bytes without and with compression
+  double ratio = 1;                             // bytes without compression divided by bytes with it
 };
 
-/// How a parameter server served a run.
+/// What a parameter server did in a run.
 struct Served {
   std::int64_t updates = 0, gradients = 0, dropped = 0, refused = 0;
-  std::vector<std::pair<std::int64_t, std::int64_t>> staleness;  // staleness, and the number of gradients that had it
+  std::vector<std::pair<std::int64_t, std::int64_t>> staleness;  // staleness, and how many gradients had it
   double mean_staleness = 0;
   double virtual_s = kUnknown;                          // of the virtual clock
   double iteration_ms = kUnknown;                       // of a worker, on average, by the virtual clock if there is one
@@ -136,7 +136,7 @@ struct Served {
   std::vector<float> worker, steps_ahead, delay_loss, scale;                      // who reported; k, ℓ_delay and s of the answer
 };
 
-/// Where the time of worker 0's process went, in seconds by a clock on the wall.
+/// Where worker 0's process spent its time, in wall-clock seconds.
 struct WallTime {
   double start = 0;  // before the first step
   double steps = 0;
@@ -155,15 +155,15 @@ struct RunEnded {
   double train_loss = 0, test_loss = kUnknown, test_accuracy = kUnknown;
   std::string state_hash, parameters_hash, run;  // hash of everything that the next step depends on; of the model's tensors alone
   std::string stopped;                           // empty: done; otherwise why it ended early
-  std::optional<Communication> communication;    // if there are several workers
-  std::optional<Served> served = {};             // if there is a parameter server
-  std::vector<EvaluatedView> views = {};         // of the end
+  std::optional<Communication> communication;    // with several workers
+  std::optional<Served> served = {};             // with a parameter server
+  std::vector<EvaluatedView> views = {};         // of the last evaluation
   std::vector<Measured> test_metrics = {};
   std::optional<Checkpointing> checkpoints = {};  // if any are written
   WallTime wall = {};
   std::int64_t skipped_steps = 0;  // because gradients in fp16 overflowed
-  double step_s = kUnknown;        // median of the last steps' durations; of workers that meet now and then, with meetings
-  double memory_bytes = kUnknown;  // that worker 0 held at most in one of the first steps: its state, and what passes need
+  double step_s = kUnknown;        // median of the last steps' durations, meetings of replicas included
+  double memory_bytes = kUnknown;  // peak of worker 0 in one of the first steps: its state, and what passes need
 };
 
 using Event = std::variant<RunStarted, StepDone, EpochDone, Evaluated, EvaluatedView, CheckpointWritten, Span, RunEnded>;

@@ -51,7 +51,7 @@ Json line_of(const CheckpointWritten& e) {
   return {{"event", "checkpoint"}, {"step", e.step}, {"file", e.file}, {"bytes", e.bytes}, {"seconds", seconds(e.duration)}};
 }
 
-/// Calls `take` with every complete line, and returns whether all of them are.
+/// Calls `take` with every complete line; returns whether all lines are complete.
 bool for_each_line(const std::filesystem::path& file, const std::function<void(const std::string&, const Json&)>& take) {
   bool whole = true;
   if (!std::filesystem::is_regular_file(file)) return whole;
@@ -65,7 +65,7 @@ bool for_each_line(const std::filesystem::path& file, const std::function<void(c
 }
 
 double number(const Json& row, const char* key) {
-  const auto found = row.find(key);  // not there: an earlier version did not write it; null: a nan
+  const auto found = row.find(key);  // missing: an earlier version did not write it; null: NaN
   return found == row.end() || found->is_null() ? kUnknown : found->get<double>();
 }
 
@@ -87,7 +87,7 @@ void MetricsLog::keep_those(const std::function<bool(const Json&)>& wanted) {
 void MetricsLog::on(const Event& event) {
   if (const auto* started = std::get_if<RunStarted>(&event)) {
     first_step_ = started->first_step;
-    bool later = false;  // a line without a step follows those that it is about
+    bool later = false;  // a line without a step number belongs to the lines before it
     keep_those([&](const Json& row) { return !(later = row.contains("step") ? row["step"] > first_step_ : later); });
   }
   std::visit(

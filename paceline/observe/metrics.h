@@ -30,7 +30,7 @@ class MetricsLog final : public Listener {
   std::int64_t first_step_ = -1;
 };
 
-/// The steps and evaluations of such a file, in order. Nothing if there is no file.
+/// The steps and evaluations in such a file, in order. Empty if there is no file.
 std::vector<Event> read_events(const std::filesystem::path& file);
 
 }  // namespace paceline::observe

@@ -25,7 +25,7 @@ bool fill(std::string& text, std::string_view word, const std::string& value) {
   return true;
 }
 
-/// The columns of an epoch's row.
+/// Column headings of an epoch's row.
 struct Column {
   const char* title;
   int width;
@@ -75,7 +75,7 @@ Progress::Progress(Terminal terminal, const Clock& clock, ProgressOptions option
   if (terminal_.live) screen_.emplace([this](const auto& write_line) { make_room(write_line); });
 }
 
-// A run that ends with an error leaves its live line; what comes next begins below it.
+// A run that ends with an error leaves its live line, so whatever is printed next starts below it.
 Progress::~Progress() {
   screen_.reset();
   if (line_on_screen_) *terminal_.out << '\n' << std::flush;
@@ -213,7 +213,7 @@ Standing Progress::standing() const {
   s.workers = run_.workers;
   const Nanoseconds now = clock_.now();
   if (!checkpoint_.empty()) s.checkpoint_age = seconds(now - checkpoint_time_);
-  // By the clock and not by the steps' own durations, because evaluations and checkpoints take time too.
+  // Wall-clock time rather than the sum of the steps' durations, because evaluations and checkpoints take time too.
   const std::int64_t done = last_.step - run_.first_step;
   if (done > 0) s.seconds_left = seconds(now - started_) / static_cast<double>(done) * static_cast<double>(last_.steps - last_.step);
   return s;
@@ -230,7 +230,7 @@ void Progress::draw() {
 void Progress::print(const std::string& permanent) {
   *terminal_.out << fmt::format("{}{}", line_on_screen_ ? "\r\x1b[K" : "", permanent) << std::flush;
   line_on_screen_ = false;
-  if (terminal_.live) drawn_.reset();  // the next step brings the live line back
+  if (terminal_.live) drawn_.reset();  // the next step draws it again
 }
 
 void Progress::make_room(const std::function<void()>& write_line) {
@@ -261,7 +261,7 @@ void Progress::print_epoch(const Evaluated* test) {
   if (run_.shows_accuracy()) cells.push_back(show_percent(epoch.train_accuracy, 2));
   cells.push_back(test ? show_loss(test->loss) : kNone);
   if (run_.shows_accuracy()) cells.push_back(test ? show_percent(test->accuracy, 2) : kNone);
-  const std::size_t judged = cells.size() - 1;  // the figure by which epochs are compared
+  const std::size_t judged = cells.size() - 1;  // the column by which epochs are compared
   cells.push_back(show_duration(duration));
   cells.push_back(samples_per_s);
 

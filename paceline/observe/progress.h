@@ -1,7 +1,7 @@
-// The run as people see it: a table before, one live line and one row per epoch during, a summary after.
+// A run for human readers: a table at the start, one live line and one row per epoch during training, a summary at the end.
 //
 // On a terminal the live line is redrawn, at most ten times a second, and makes room for log lines. Elsewhere (a file, a pipe) nothing is
-// redrawn: a line appears every few seconds or steps, in words that can be searched for.
+// redrawn: every few seconds or steps a line is written, in words that can be searched for.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class RecentMean {
 
  private:
   double value_ = kUnknown;
-  double weight_ = 0;  // of all values so far: 1 - 0.9^n
+  double weight_ = 0;  // total weight of the values so far: 1 - 0.9^n
 };
 
 struct ProgressOptions {
@@ -40,9 +40,9 @@ struct ProgressOptions {
   std::int64_t line_every_steps = 0;                  // the same counted in steps; 0: only by time
   std::function<std::int64_t()> memory = resident_bytes;
   std::function<bool(const std::string& file)> is_there = [](const std::string& file) { return std::filesystem::exists(file); };
-  /// What to do when the run is over: label and command. {run} is the run's folder; {curve} the picture in it, unless a full disk has kept
-  /// it from being drawn; {checkpoint} the folder if it has a checkpoint, {stopped} if it also ended early, and {last} its last checkpoint
-  /// then. A row whose word has no value is left out.
+  /// What to do after the run: label and command. Placeholders: {run} is the run's folder; {curve} the figure in it, if it could be drawn;
+  /// {checkpoint} the folder if it has a checkpoint; {stopped} the same if the run also ended early; {last} its last checkpoint in that
+  /// case. Rows with an empty placeholder are left out.
   std::vector<Row> next = {{"run", "{run}"},
                            {"curve", "{curve}"},
                            {"tensorboard", "tensorboard --logdir {run}"},
@@ -65,14 +65,14 @@ class Progress final : public Listener {
   void see(const StepDone& event);
   void see(const EpochDone& event);
   void see(const Evaluated& event);
-  void see(const EvaluatedView&) {}  // the end shows them together
+  void see(const EvaluatedView&) {}  // shown together at the end
   void see(const CheckpointWritten& event);
   void see(const Span&) {}
   void see(const RunEnded& event);
 
   Standing standing() const;
   void draw();
-  void print(const std::string& permanent);  ///< above the live line, which it wipes
+  void print(const std::string& permanent);  ///< above the live line, which it erases
   void print_epoch(const Evaluated* test);
   void print_next(bool stopped);
   void make_room(const std::function<void()>& write_line);
@@ -95,7 +95,7 @@ class Progress final : public Listener {
   std::string checkpoint_;
   Nanoseconds checkpoint_time_{0};
 
-  std::mutex mutex_;                   // of all above: lines of the log come from other threads
+  std::mutex mutex_;                   // guards everything above, because log lines come from other threads
   std::optional<log::Screen> screen_;  // if there is a live line; the last member, so that it is destroyed first
 };
 

@@ -17,7 +17,7 @@ constexpr int kLeastBar = 10, kMostBar = 40, kGap = 2;
 struct Part {
   std::string text;
   Ink ink = Ink::plain;
-  int rank = 0;  // the largest is left out first; 0 stays
+  int rank = 0;  // the figure with the largest rank is dropped first; 0 always stays
 };
 
 std::string bar(double share, int width, const Terminal& terminal) {
@@ -30,7 +30,7 @@ std::string bar(double share, int width, const Terminal& terminal) {
   return terminal.ink(repeat("━", full) + repeat("╸", half), Ink::accent) + terminal.ink(repeat("─", width - full - half), Ink::dim);
 }
 
-/// Behind the bar, in the order of the line.
+/// The figures after the bar, in the order of the line.
 std::vector<Part> figures_of(const Standing& s) {
   std::vector<Part> figures;
   const std::string steps = show_count(s.steps);

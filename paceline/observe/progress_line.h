@@ -1,4 +1,4 @@
-// The line that shows the progress of a run: figures in, text out, no state.
+// The line that shows the progress of a run: a stateless function from figures to text.
 #pragma once
 
 #include <cstdint>

@@ -18,12 +18,12 @@ class RunFolder {
   /// Opens an existing one, to resume in it. Throws ConfigError.
   static RunFolder open(const std::filesystem::path& folder);
 
-  /// The run of `job`, found by the mark() in its folder; nothing if there is none.
+  /// The run of `job`, found by the mark() in its folder; nullopt if there is none.
   static std::optional<RunFolder> find(const std::filesystem::path& runs, const std::string& job);
-  /// Lets other processes of the run find the folder, and those that are restarted after an interruption.
+  /// Lets other processes of the run find the folder, including those that are restarted.
   void mark(const std::string& job) const;
   bool is_of(const std::string& job) const;
-  /// Removes the marks of earlier jobs of that name, whose runs must not be mistaken for this one's.
+  /// Removes the marks of earlier jobs with that name, so that their runs are not mistaken for this one's.
   static void forget(const std::filesystem::path& runs, const std::string& job);
 
   /// <network>-<dataset>-<yyyymmdd-hhmmss> in local time, without characters that are special in a path or a shell.
@@ -34,7 +34,7 @@ class RunFolder {
   std::filesystem::path summary() const { return path_ / "summary.json"; }
   std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
   std::filesystem::path predictions() const { return path_ / "predictions.csv"; }
-  std::filesystem::path new_trace() const;  // trace.json; trace-2.json, … if earlier parts of the run have theirs
+  std::filesystem::path new_trace() const;  // trace.json; trace-2.json, … if earlier parts of the run have written one
   std::filesystem::path curve() const { return path_ / "curve.svg"; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
   std::filesystem::path servers() const { return path_ / "servers"; }  // snapshots of parameter servers

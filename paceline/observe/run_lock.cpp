@@ -17,7 +17,7 @@
 namespace paceline::observe {
 namespace {
 
-/// " (pid 123)" from the file that its holder has written; nothing if it has not been written yet.
+/// " (pid 123)" from the file that the holder has written; empty if it has not written it yet.
 std::string holder(int descriptor) {
   std::array<char, 20> text{};
   const ssize_t got = ::pread(descriptor, text.data(), text.size(), 0);
@@ -28,7 +28,8 @@ std::string holder(int descriptor) {
 
 }  // namespace
 
-// A separate file that is never removed: the others are replaced or grow, and removing it would let two processes hold "the" lock.
+// A separate file that is never removed: the other files are replaced or grow, and removing this one would let two processes hold "the"
+// lock.
 RunLock::RunLock(const RunFolder& folder)
     : file_(::open((folder.path() / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666)) {
   if (!file_) return;
@@ -36,7 +37,7 @@ RunLock::RunLock(const RunFolder& folder)
   while ((taken = ::flock(file_.get(), LOCK_EX | LOCK_NB)) != 0 && errno == EINTR) continue;
   if (taken == 0) {
     const std::string pid = fmt::format("{}\n", ::getpid());
-    // Only for the message; a full disk does not matter.
+    // Only for the error message; failing on a full disk does not matter.
     [[maybe_unused]] const bool told = ::ftruncate(file_.get(), 0) == 0 && ::pwrite(file_.get(), pid.data(), pid.size(), 0) > 0;
   } else if (errno == EWOULDBLOCK) {
     throw ConfigError(fmt::format("{}: another process{} is training there; stop it first, or wait until it ends", folder.path().string(),

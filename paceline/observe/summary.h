@@ -1,4 +1,4 @@
-// summary.json: how a run ended, for scripts and for comparing runs. Written whole, at the end.
+// summary.json: how a run ended, for scripts and for comparing runs. Written in one piece, at the end.
 #pragma once
 
 #include <filesystem>
@@ -12,10 +12,10 @@ namespace paceline::observe {
 /// The figures of the end; also what `paceline train --json` prints. A number that was not measured is null.
 nlohmann::ordered_json to_json(const RunEnded& end);
 
-/// Predictions and the corresponding measurements: "step_s", "exposed_s" and so on; then the error of the step, as a share of it.
+/// Predictions next to the corresponding measurements: "step_s", "exposed_s" and so on; then the relative error of the step's prediction.
 nlohmann::ordered_json to_json(const Prediction& prediction, const RunEnded& end);
 
-/// The final figures with what was trained: network, dataset, batch and so on; and the prediction, if there was one.
+/// The final figures and what was trained: network, dataset, batch and so on; and the prediction, if there was one.
 nlohmann::ordered_json to_json(const RunEnded& end, const RunStarted& start);
 
 class Summary final : public Listener {

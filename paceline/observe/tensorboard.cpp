@@ -70,7 +70,8 @@ TensorBoard::TensorBoard(const std::filesystem::path& folder, const Clock& clock
 void TensorBoard::on(const Event& event) {
   if (const auto* e = std::get_if<RunStarted>(&event)) {
     shows_accuracy_ = e->shows_accuracy();
-    // In every file: a run may also start again at its first step, after the file of one that was killed before its first checkpoint.
+    // Written to every file: a run may also start again at its first step, after the file of a run that was killed before its first
+    // checkpoint.
     out_.write(tfevents::record(tfevents::restart_event(wall_(), e->first_step + 1)));
   }
   if (const auto* e = std::get_if<StepDone>(&event)) {
@@ -99,7 +100,7 @@ void TensorBoard::on(const Event& event) {
 
 void TensorBoard::write(std::int64_t step, const std::vector<tfevents::Scalar>& scalars) {
   std::vector<tfevents::Scalar> known;
-  // A loss that is not a number is news; any other such figure was not measured.
+  // A loss that is not finite is worth recording; for all other figures NaN means that they were not measured.
   for (const tfevents::Scalar& scalar : scalars)
     if (!std::isnan(scalar.value) || scalar.tag.ends_with("/loss")) known.push_back(scalar);
   out_.write(tfevents::record(tfevents::scalar_event(wall_(), step, known)));

@@ -26,7 +26,7 @@ struct Scalar {
 
 std::string record(std::string_view data);
 std::string version_event();  ///< the Event that opens a file; it says which format follows
-/// The run restarts: what earlier files have from this step on is void, and TensorBoard does not show it.
+/// Marks a restart of the run: TensorBoard then ignores what earlier files have from this step on.
 std::string restart_event(double wall_time, std::int64_t step);
 std::string scalar_event(double wall_time, std::int64_t step, std::span<const Scalar> scalars);
 

@@ -69,7 +69,7 @@ std::string box(const Terminal& terminal, std::string_view title, Ink ink, const
   }
   const int around = 2 + 2 + 2 + label_width + 2;  // sides, margins, the gap after the label
   const int wished = std::min(terminal.width(), std::max({least, around + value_width, columns(title) + 8}));
-  // Where the terminal is too narrow for the labels or the title, the borders and the rows still fit each other.
+  // If the terminal is too narrow for the labels or the title, the borders and the rows still align.
   const int width = std::max({wished, around + 1, columns(title) + 5});
   value_width = width - around;
 

@@ -14,7 +14,7 @@ std::string three_digits(double number) {
   return fmt::format("{:.{}f}", number, size < 9.995 ? 2 : size < 99.95 ? 1 : 0);
 }
 
-constexpr const char* kNone = "-";  // ASCII: nothing here knows what the terminal shows
+constexpr const char* kNone = "-";  // ASCII, because this code does not know what the terminal supports
 
 bool starts_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; }
 

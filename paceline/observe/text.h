@@ -9,14 +9,14 @@
 
 namespace paceline::observe {
 
-using paceline::plural, paceline::show_count;  // which rooms need that do not see this one
+using paceline::plural, paceline::show_count;  // for rooms that do not depend on base
 
 std::string show_large(double number);                 ///< 11.2 M, 940 (three digits and a letter)
 std::string show_rate(double per_second);              ///< 4,065 or 4.07 (at least three digits); - if there is none
 std::string show_bytes(std::int64_t bytes);            ///< 1.2 GB, in powers of 1000
 std::string show_duration(double seconds);             ///< 450 ms, 12.3 s, 1m 23s, 2h 03m, 3d 4h; - if there is none
-std::string show_moment(double seconds);               ///< 420 µs, 2.34 ms, 12.3 s: three digits, of what is short
-std::string show_wait(double seconds);                 ///< 42s, 1m 23s, …: without fractions, for what ticks
+std::string show_moment(double seconds);               ///< 420 µs, 2.34 ms, 12.3 s: three digits, for short durations
+std::string show_wait(double seconds);                 ///< 42s, 1m 23s, …: whole seconds, for running timers
 std::string show_loss(double loss);                    ///< 0.4321; large ones with four digits
 std::string show_percent(double share, int decimals);  ///< 85.23%
 

@@ -36,7 +36,7 @@ Trace::Trace(std::filesystem::path file, Bus& bus)
 Trace::~Trace() {
   try {
     flush();
-  } catch (const DataError&) {  // the last block is lost with the disk
+  } catch (const DataError&) {  // a disk error only loses the last block
   }
 }
 
@@ -69,7 +69,7 @@ int Trace::lane_of(const Span& span) {
 
 void Trace::flush() {
   if (pending_.empty()) return;
-  const std::string block = pending_ + std::string(kClosing);  // a copy: should it fail, more spans may follow what is pending
+  const std::string block = pending_ + std::string(kClosing);  // a copy: if the write fails, more spans may be appended to what is pending
   for (std::size_t written = 0; written < block.size();) {
     const ssize_t count = ::pwrite(out_.get(), block.data() + written, block.size() - written, end_ + static_cast<std::int64_t>(written));
     if (count < 0 && errno == EINTR) continue;

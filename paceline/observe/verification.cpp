@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-/// 0 if there is none: a summary has null for what was not measured.
+/// 0 if there is none: a summary has null for values that were not measured.
 double number(const json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_number()) return 0;
@@ -39,7 +39,7 @@ VerifiedRun from_json(const json& summary, const json& prediction) {
   return run;
 }
 
-/// Of sorted values: the smallest that at least this share of them do not exceed.
+/// A percentile: the smallest of the sorted values that at least this share of them do not exceed.
 double percentile(const std::vector<double>& sorted, double share) {
   const auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(sorted.size())));
   return sorted[std::max<std::size_t>(rank, 1) - 1];
@@ -88,7 +88,7 @@ std::optional<VerifiedRun> read_verified(const std::filesystem::path& summary) {
   if (prediction == document.end()) return std::nullopt;
   try {
     const VerifiedRun run = from_json(document, *prediction);
-    if (!(run.measured_s > 0) || !(run.predicted_s > 0)) return std::nullopt;  // it ended before a step
+    if (!(run.measured_s > 0) || !(run.predicted_s > 0)) return std::nullopt;  // the run ended before its first step
     return run;
   } catch (const json::exception& problem) {
     throw DataError(summary.string(), fmt::format("{}; it may be from another version of Paceline. Train again", problem.what()));

@@ -16,9 +16,9 @@ struct VerifiedRun {
   std::int64_t workers = 1, batch = 0;
   std::int64_t samples = 0;                                       // of a step; with a parameter server, of a worker's minibatch
   double predicted_s = 0, low_s = 0, high_s = 0, measured_s = 0;  // of a step
-  double predicted_exposed_s = 0, measured_exposed_s = 0;         // of it, waiting for communication
+  double predicted_exposed_s = 0, measured_exposed_s = 0;         // of it: time spent waiting for communication
   double predicted_bytes = 0, measured_bytes = 0;                 // sent by worker 0
-  double predicted_memory = 0, measured_memory = 0;               // bytes that worker 0 holds at most; 0: not known
+  double predicted_memory = 0, measured_memory = 0;               // peak bytes of worker 0; 0: unknown
 
   double error() const { return predicted_s / measured_s - 1; }
   bool inside() const { return low_s <= measured_s && measured_s <= high_s; }
@@ -29,33 +29,33 @@ struct VerifiedRun {
 /// The mean error of the predictions of one part of a step; positive if they are too high.
 struct Bias {
   std::string part;  // "step", "computing", "exposed communication", "bytes"
-  double share = 0;  // of the measured step; of bytes, of the measured bytes
+  double share = 0;  // of the measured step; for bytes: of the measured bytes
 };
 
-/// Runs that train the same with equally many workers in different ways: the cost of choosing by the predictions.
+/// Runs that train the same with the same number of workers in different ways: what it costs to choose by the predictions.
 struct Regret {
   std::string question;      // "resnet18, batch 64, 2 workers"
   std::string chosen, best;  // run with the fastest prediction, and the fastest run
   std::size_t runs = 0;
-  double share = 0;  // by which the chosen one is slower
+  double share = 0;  // by which the chosen run is slower
 };
 
 struct Verification {
   std::vector<VerifiedRun> runs;
   double mean = 0, percentile_90 = 0, worst = 0;  // of absolute errors
-  double inside = 0;                              // share of runs that lie in their interval
-  std::size_t with_memory = 0;                    // runs that know both sides of it
+  double inside = 0;                              // share of runs that lie in their predicted interval
+  std::size_t with_memory = 0;                    // runs with both a predicted and a measured value
   double memory_mean = 0, memory_worst = 0;       // of their absolute errors
   std::vector<Bias> bias;
   std::vector<Regret> regrets;
 };
 
-/// Nothing if the run ended without a prediction, or before a step. DataError if the file is not a summary.
+/// Nullopt if the run ended without a prediction, or before its first step. DataError if the file is not a summary.
 std::optional<VerifiedRun> read_verified(const std::filesystem::path& summary);
 /// The summaries in `folder`: its own, or those of its subfolders. ConfigError if there is no such folder.
 std::vector<std::filesystem::path> find_summaries(const std::filesystem::path& folder);
 
-/// `runs` are not empty.
+/// `runs` must not be empty.
 Verification verify(std::vector<VerifiedRun> runs);
 nlohmann::ordered_json to_json(const Verification& verification);
 

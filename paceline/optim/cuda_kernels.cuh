@@ -105,7 +105,7 @@ __device__ inline TensorFactors factors(const Step& step, const Chunk& chunk, co
   return {chunk.decay ? step.decay : 0.0f, trust ? trust[chunk.tensor] : 1.0f};
 }
 
-/// The whole update, for the rules that have apply().
+/// The whole update, for rules that have apply().
 template <class Rule, bool zero_gradients>
 __global__ void __launch_bounds__(kThreads) apply(const Chunk* chunks, const Step* present, const float* trust, Arrays arrays) {
   const Chunk chunk = chunks[blockIdx.x];

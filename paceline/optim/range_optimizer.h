@@ -53,7 +53,7 @@ class RangeOptimizer {
   void update(float* gradients, const Hyper& hyper, void* stream = nullptr);
   /// Its first half: the norm of the gradient, if clips().
   void measure_norm(const float* gradients, void* stream = nullptr);
-  /// Updates a stretch: whole tensors, or any elements if elementwise(). `clipped`: by the norm that was measured.
+  /// Updates a stretch: whole tensors, or any elements if elementwise(). `clipped`: by the norm that was measured before.
   void update(float* gradients, const Stretch& stretch, const Hyper& hyper, void* stream = nullptr, bool clipped = false);
   /// The same in two halves, for a rule that is not elementwise() if a stretch may hold pieces of tensors: measure() adds the squares of
   /// the pieces to `squares`, by segment, and move() takes those of the whole tensors.

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kHeader = 128;  // numbers that announce what crosses a border
 
-/// A tensor whose elements fill their memory, in whatever order, as one row.
+/// A contiguous tensor, in whatever dimension order, as one row.
 at::Tensor flat(const at::Tensor& tensor) { return tensor.as_strided({tensor.numel()}, {1}); }
 
 Nanoseconds now() { return std::chrono::steady_clock::now().time_since_epoch(); }
@@ -25,7 +25,8 @@ bool Borders::Message::done() const {
   return std::ranges::all_of(works, [](const comm::Work& work) { return work.done(); });
 }
 
-// The last gradients of a rank's last step may be taken only when it is already leaving. Whoever is gone is noticed by the work itself.
+// The receiver may take the last gradients of the last step only when it is already leaving. A rank that is gone is detected by the work
+// itself.
 Borders::~Borders() {
   constexpr Nanoseconds kPatience = std::chrono::seconds(30), kNap = std::chrono::microseconds(200);
   const Nanoseconds began = now();
@@ -77,7 +78,7 @@ Borders::Forms Borders::read(const at::Tensor& header) {
 
 void Borders::start_send(Message& message, const Crossing& crossing, const at::Tensor& tensor) {
   const at::Tensor row = flat(tensor);
-  // It is taken when the other side comes to it, which may compute for long; that it is gone is noticed all the same.
+  // The receiver takes it when it gets there, and may compute for long before; that it is gone is detected all the same.
   message.works.push_back(comm_.start(comm::send(row, crossing.message.peer, tag_of(crossing), {.deadline = comm::kUntilTheEnd})));
   message.tensors.push_back(row);
   bytes_sent_ += row.numel() * row.element_size();

@@ -1,8 +1,8 @@
 // The tensors that cross the borders of a rank's stages: activations one way, their gradients the other.
 //
-// A send is started and left to itself, and the next message is received while the present one is computed with. What crosses a border has
-// the same form for every micro-batch of this many samples, so it is announced once, in a message before the first; from then on both sides
-// know it. A border and direction is a tag, whose messages keep their order.
+// Sends run in the background, and the next message is received while the rank computes with the current one. The tensors that cross a
+// border have the same form (shapes and types) for every micro-batch with this many samples, so the form is sent once, in a message before
+// the first one. Each border and direction has a tag, and messages with one tag keep their order.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,26 +27,26 @@ class Borders {
  public:
   /// `comm`: the pipeline's axis.
   Borders(comm::Communicator& comm, const c10::Device& device) : comm_(comm), device_(device) {}
-  /// Waits for sends that nobody has taken yet, but not forever.
+  /// Waits, for a limited time, for sends that the receiver has not taken yet.
   ~Borders();
   Borders(const Borders&) = delete;
   Borders& operator=(const Borders&) = delete;
 
-  /// All that will be taken, in its order.
+  /// Announces everything that will be taken, in order.
   void expect(const std::vector<Crossing>& crossings);
-  /// Begins to receive the next of them, where its form is known, while the caller computes. Its deadline runs from here on.
+  /// Begins to receive the next of them, if its form is known, while the caller computes. Its deadline starts now.
   void receive_ahead();
-  /// The next of them. Throws PeerError if the other side is gone, or sends nothing within the deadline.
+  /// Returns the next of them. Throws PeerError if the other side is gone, or sends nothing within the deadline.
   nn::Tensors take();
   void send(const Crossing& crossing, const nn::Tensors& tensors);
-  /// After an error: gives up what is in flight, so that its memory may go.
+  /// After an error: cancels what is in flight, so that its memory can be freed.
   void abandon();
 
-  double waited_s() const { return waited_s_; }  // in take()
+  double waited_s() const { return waited_s_; }  // inside take()
   std::int64_t bytes_sent() const { return bytes_sent_; }
 
  private:
-  /// What a tensor looks like; of one that is not there the type is −1.
+  /// Shape and type of a tensor; the type is −1 if there is no tensor.
   struct Form {
     std::int64_t type = -1;
     std::vector<std::int64_t> sizes, strides;
@@ -68,13 +68,13 @@ class Borders {
 
   void start_send(Message& message, const Crossing& crossing, const at::Tensor& tensor);
   Forms receive_forms(const Crossing& crossing);
-  void post(const Forms& forms);  // the receive of the first that is expected
+  void post(const Forms& forms);  // posts the receive of the first expected crossing
   void forget_done();
 
   comm::Communicator& comm_;
   c10::Device device_;
-  std::map<Key, Forms> sends_, receives_;  // by what they are of: the form that was announced
-  std::deque<Crossing> expected_;          // not yet taken; the first is posted where posted_ is not empty
+  std::map<Key, Forms> sends_, receives_;  // the announced forms, by border, direction and samples
+  std::deque<Crossing> expected_;          // not yet taken; the receive of the first one is in posted_ if that is not empty
   std::deque<Message> posted_;
   std::deque<Message> under_way_;  // sends
   double waited_s_ = 0;

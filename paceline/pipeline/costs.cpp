@@ -9,11 +9,11 @@ namespace {
 
 constexpr int kTimes = 3;
 
-/// Seconds of a sample through one unit, there and back. `tensors` is what goes into it, and then what comes out of it.
+/// Seconds of one sample through one unit, forward and backward. `tensors` are the unit's inputs, and become its outputs.
 double timed(nn::Model& model, std::size_t unit, nn::Tensors& tensors, const Clock& clock) {
   const nn::Units range{unit, unit + 1};
   nn::Pass pass;
-  pass.again = true;  // running statistics stay as they are
+  pass.again = true;  // leaves running statistics unchanged
   const auto masks = model.takes_masks() ? nn::make_masks(model.device()) : nullptr;
   pass.masks = masks.get();
   const auto samples = static_cast<double>(tensors.at(0).size(0));

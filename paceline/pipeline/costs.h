@@ -1,4 +1,4 @@
-// What the units of a model cost, where a network's description does not say it (graph/stages.h): by their parameters, or by the clock.
+// What the units of a model cost if a network's description does not say it (graph/stages.h): estimated from their parameters, or measured.
 #pragma once
 
 #include "paceline/base/clock.h"
@@ -7,13 +7,13 @@
 
 namespace paceline::pipeline {
 
-/// A GraphModule's are counted from its graph. Of a user's module only the parameters are known, which stand for its time.
+/// For a GraphModule, counted from its graph. For a user's module, only the parameters are known, and they stand in for its time.
 std::vector<graph::UnitCost> counted_costs(nn::Model& model);
 
-/// By the clock, for a micro-batch like `inputs`: the fastest of a few passes of each unit. The gradients in the model's arena are
-/// overwritten; everything else stays as it is.
+/// Measured, for a micro-batch like `inputs`: the fastest of a few passes of each unit. Overwrites the gradients in the model's arena, and
+/// changes nothing else.
 std::vector<graph::UnitCost> measured_costs(nn::Model& model, const at::Tensor& inputs, const Clock& clock);
-/// The same for a network that need not fit into memory: it is built one unit at a time, and not split among ranks.
+/// The same for a network that need not fit into memory: it is built one unit at a time, and not divided among ranks.
 std::vector<graph::UnitCost> measured_costs(const graph::Graph& graph, nn::GraphModule::Options options, const at::Tensor& inputs,
                                             const Clock& clock);
 

@@ -122,7 +122,7 @@ class PipelinePass::Round {
     return step::micro_batch(batch_.inputs.size(0), problem_.micro_batches, step.micro_batch);
   }
 
-  /// Whether the model runs: without samples only where data-parallel workers meet in its layers.
+  /// Whether the model runs: a rank without samples runs it only if data-parallel workers communicate in its layers.
   bool computes(const PipelineStep& step) const { return part_of(step).count > 0 || model_.exchanges_samples(); }
 
   nn::Pass pass_of(const PipelineStep& step) const {
@@ -136,7 +136,7 @@ class PipelinePass::Round {
     return pass;
   }
 
-  /// Of the first stage the table is there when its first unit computes: ZeRO 3 gathers it.
+  /// On the first stage, the table is in memory only while its first unit computes, because ZeRO 3 gathers it.
   void prepare_tied() {
     if (!owner_.tied_.trains()) return owner_.tied_.pass_values();
     hooks_.before_forward = [this](std::size_t unit) {
@@ -149,16 +149,16 @@ class PipelinePass::Round {
     return owner_.borders_.take();
   }
 
-  /// A micro-batch without samples: the ranks of the data axis may meet in its passes all the same.
+  /// A micro-batch without samples: the ranks of the data axis may still communicate in its passes.
   void sit_out(const PipelineStep& step, const nn::GradientReady& ready) {
     if (step.kind == Kind::forward) return model_.sit_out_run(units_of(step), /*trained=*/!evaluates_);
     nn::Pass pass = pass_of(step);
-    if (step.kind == Kind::weight_gradients) pass.accumulate = true;  // what is to be zeros was made so before others were added
+    if (step.kind == Kind::weight_gradients) pass.accumulate = true;  // gradients that must be zero were zeroed before others were added
     const bool complete = frees(step.kind) && last_micro_batch(step);
     model_.sit_out_back(units_of(step), pass, complete ? ready : nullptr);
   }
 
-  /// Before a step computes: what the next one needs comes meanwhile.
+  /// Before a step computes, starts receiving what the next one needs.
   void receive_ahead() {
     if (next_receives_) owner_.borders_.receive_ahead();
   }
@@ -234,7 +234,7 @@ class PipelinePass::Round {
   bool tied_sent_ = false;
 };
 
-// As LocalPass's: the workers share a batch as data::Sampler does. Layers in which they meet draw no chance.
+// Like LocalPass: the workers share a batch as data::Sampler does. Layers that communicate draw no random numbers.
 std::vector<nn::Share> PipelinePass::shares_of(const step::Batch& batch, std::int64_t parts, std::int64_t part) const {
   std::vector<nn::Share> shares;
   for (int rank = 0; rank < context_.workers(); ++rank) {
@@ -244,8 +244,8 @@ std::vector<nn::Share> PipelinePass::shares_of(const step::Batch& batch, std::in
   return shares;
 }
 
-// Workers that gather their parameters (ZeRO 3) or exchange samples meet in every micro-batch, so all make as many of them, some perhaps
-// without samples.
+// Workers that gather their parameters (ZeRO 3) or exchange samples communicate in every micro-batch, so all make the same number of them,
+// some perhaps without samples.
 std::int64_t PipelinePass::micro_batches_of(const step::Batch& batch) const {
   const std::int64_t samples = batch.inputs.size(0);
   if (!context_.model.workers_meet()) return std::min(context_.micro_batches, samples);
@@ -253,7 +253,7 @@ std::int64_t PipelinePass::micro_batches_of(const step::Batch& batch) const {
   return std::min(context_.micro_batches, std::max(samples, largest));
 }
 
-/// Zeros for all gradients, stage by stage: under ZeRO 2 there is memory behind them when the model brings it, and not before.
+/// Zeroes all gradients, stage by stage, since under ZeRO 2 they have memory only while the model provides it.
 void PipelinePass::sit_out(const nn::GradientReady& ready) {
   const std::vector<nn::Units> own = graph::held_by(stages_, ranks_, rank_);
   for (auto units = own.rbegin(); units != own.rend(); ++units) context_.model.sit_out_back(*units, pass_, ready);

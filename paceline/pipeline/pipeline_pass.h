@@ -1,11 +1,11 @@
 // A rank's part in a pipeline: the BatchPass of one stage, or of several chunks, of the model.
 //
-// The rank plays its list of steps (schedule/pipeline.h) with the model: each forward, backward or weight-gradient step is one call over
-// the units of a stage, with a Trace per micro-batch, and what goes to or comes from other ranks crosses the Borders. Gradients of
-// micro-batches are added in ascending order on every stage, running statistics follow each other as on one worker, and dropout draws by
-// micro-batch and layer: the parameters are those that one worker with the same micro-batches would get.
+// The rank executes its list of steps (schedule/pipeline.h) with the model. Each forward, backward or weight-gradient step is one call over
+// the units of a stage, with a Trace per micro-batch; tensors from and to other ranks go through Borders. On every stage, gradients of
+// micro-batches are added in ascending order, running statistics are updated in the order of one worker, and dropout draws by micro-batch
+// and layer. So the parameters are those that one worker with the same micro-batches would get.
 //
-// What the first and the last stage share (tied embeddings) crosses by a link of its own (tied_link.h).
+// A weight that the first and the last stage share (tied embeddings) has a link of its own (tied_link.h).
 #pragma once
 
 #include <map>
@@ -16,18 +16,18 @@
 
 namespace paceline::pipeline {
 
-/// LocalPass where the mesh has one stage. The context outlives it.
+/// A LocalPass if the mesh has one stage. The context outlives it.
 std::unique_ptr<step::BatchPass> make_pass(const step::Context& context);
 
 class PipelinePass final : public step::BatchPass {
  public:
-  /// ConfigError for a schedule that is not known, or a model that cannot be cut into this many stages.
+  /// ConfigError if the schedule is unknown, or the model cannot be cut into this many stages.
   explicit PipelinePass(const step::Context& context);
 
   void begin_step(std::int64_t step) override;
   at::Tensor run(const step::Batch& batch, double weight, const nn::GradientReady& ready = nullptr,
                  const std::function<void(const at::Tensor&)>& told = nullptr) override;
-  /// Once, at the end of run(): the micro-batches of a pipeline overlap, so their gradients are added up here all the same.
+  /// Called once, at the end of run(): the micro-batches of a pipeline overlap, so their gradients are always accumulated here.
   void hand_over(std::function<void()> done) override { handed_over_ = std::move(done); }
   std::int64_t parts_of(const step::Batch&) const override { return 1; }
   at::Tensor evaluate(const step::Batch& batch) override;
@@ -38,11 +38,11 @@ class PipelinePass final : public step::BatchPass {
 
   /// By virtual stage.
   const std::vector<nn::Units>& stages() const { return stages_; }
-  /// Waits for other stages among it: they may compute meanwhile.
+  /// Includes waits for other stages, which may be computing meanwhile.
   step::Traffic traffic() const override { return traffic_; }
 
  private:
-  class Round;  // one batch on its way
+  class Round;  // one batch in progress
 
   void zero_others();
   void sit_out(const nn::GradientReady& ready);
@@ -59,12 +59,12 @@ class PipelinePass final : public step::BatchPass {
   const Entry<schedule::PipelineSchedule>& schedule_;
   int ranks_, rank_, chunks_;
   std::vector<nn::Units> stages_;
-  std::map<std::pair<std::int64_t, bool>, schedule::PipelineSteps> steps_;  // by micro-batches, and whether they only go forward
+  std::map<std::pair<std::int64_t, bool>, schedule::PipelineSteps> steps_;  // by the number of micro-batches, and whether they only go forward
   std::unique_ptr<nn::Masks> masks_;                                        // null: the model draws from LibTorch's generator
   nn::Pass pass_;
   std::function<void()> handed_over_;
   std::uint64_t chance_ = 0;  // of this step
-  step::Traffic traffic_;     // of training; evaluations are not in it
+  step::Traffic traffic_;     // of training, without evaluations
   TiedLink tied_;
   Borders borders_;
 };

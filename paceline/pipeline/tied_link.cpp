@@ -33,7 +33,7 @@ nn::GradientReady TiedLink::all_but_tied(const nn::GradientReady& ready) const {
   };
 }
 
-// The first stage takes the gradient when it has made its own, which may be long after the last one.
+// The first stage takes the gradient when it has computed its own, which may be long after the last stage has.
 void TiedLink::send(const at::Tensor& values) {
   const Nanoseconds began = clock_.now();
   ends_->run(comm::send(values.view({-1}), 1 - ends_->rank(), 0, {.deadline = comm::kUntilTheEnd}));

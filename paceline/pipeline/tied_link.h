@@ -1,6 +1,6 @@
-// A weight that the first and the last stage of a pipeline share (tied embeddings). It belongs to the first one, which alone reduces,
-// updates and saves it. The last one has a copy: every pass brings it the values, and when all micro-batches are back, the copy's gradient
-// goes to the first stage and is added to its own.
+// A weight that the first and the last stage of a pipeline share (tied embeddings). It belongs to the first stage, which alone reduces,
+// updates and saves it. The last stage has a copy, which gets the values in every pass; when all micro-batches are done, the copy's
+// gradient is sent to the first stage and added to its own.
 #pragma once
 
 #include <memory>
@@ -13,19 +13,20 @@ namespace paceline::pipeline {
 
 class TiedLink {
  public:
-  /// Collective along the pipeline's axis where stages part a tied weight. The context outlives it.
+  /// Collective along the pipeline's axis if a tied weight is shared across stages. The context outlives it.
   explicit TiedLink(const step::Context& context);
 
-  /// Whether this stage has the weight, or its copy.
+  /// Whether this stage has the weight or its copy.
   bool here() const { return weight_.has_value(); }
-  /// Whether it is this stage's to train.
+  /// Whether this stage trains it.
   bool trains() const { return here() && weight_->entry; }
 
-  /// The values go from the first stage to the last: once in a pass, on both.
+  /// Sends the values from the first stage to the last; called once per pass on both.
   void pass_values();
-  /// The gradient goes the other way. `ready` is told of the sum, which is complete then.
+  /// Sends the gradient the other way. `ready` is called with the sum, which is then complete.
   void add_gradients(const nn::GradientReady& ready);
-  /// `ready` without the weight, whose gradient is not complete when the first stage has made its own part of it. Refers to `ready`.
+  /// A wrapper of `ready` that withholds the weight, whose gradient is not complete when the first stage has computed its own part of it.
+  /// Refers to `ready`.
   nn::GradientReady all_but_tied(const nn::GradientReady& ready) const;
 
   double waited_s() const { return waited_s_; }

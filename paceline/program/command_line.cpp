@@ -16,7 +16,7 @@ namespace paceline::program {
 namespace {
 
 extern "C" void request_stop(int signal) {
-  if (stop_requested.exchange(true)) {  // the second signal: leave at once
+  if (stop_requested.exchange(true)) {  // the second signal: exit at once
     std::signal(signal, SIG_DFL);
     std::raise(signal);
   }
@@ -43,7 +43,7 @@ std::string parse_problem(const CLI::ParseError& error, const CLI::App& app) {
   for (const CLI::App* sub : used->get_subcommands()) used = sub;
   const std::vector<std::string> left = used->remaining(true);
   const std::string hint = fmt::format("; see `{} --help`", app.get_name());
-  if (left.empty() || used->get_prefix_command()) return error.what() + hint;  // the remaining words of `run` belong to the program
+  if (left.empty() || used->get_prefix_command()) return error.what() + hint;  // the remaining arguments of `run` belong to the program
   std::vector<std::string> names;
   for (const CLI::Option* option : used->get_options())
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);

@@ -18,22 +18,22 @@ namespace paceline::program {
 /// What to do once the flags are read; returns an ExitCode.
 using Action = std::function<int()>;
 
-/// What was wrong with a command line: "unknown flag '--worker'; did you mean '--workers'?"
+/// Describes what is wrong with a command line: "unknown flag '--worker'; did you mean '--workers'?"
 std::string parse_problem(const CLI::ParseError& error, const CLI::App& app);
 
-/// Set by SIGINT, SIGTERM, SIGHUP and SIGUSR1 once catch_signals() was called; asked twice, the program ends at once.
+/// Set by SIGINT, SIGTERM, SIGHUP and SIGUSR1 after catch_signals(). At the second signal the program exits at once.
 extern std::atomic<bool> stop_requested;
 void catch_signals();
 
-/// "Examples:" under a command's help.
+/// The "Examples:" under a command's help.
 void add_examples(CLI::App& app, const std::vector<std::string>& lines);
 
 /// What a flag that takes a count accepts.
 CLI::Validator whole_number(std::int64_t least, std::int64_t most = std::numeric_limits<std::int64_t>::max());
 
-/// Whether any word of a command line is not an assignment, and so names a recipe file.
+/// Whether any argument is not a setting, and so names a recipe file.
 bool names_recipe(const std::vector<std::string>& words);
-/// The settings of the recipe files and assignments among the words; assignments win.
+/// The settings of the recipe files and assignments among the arguments; assignments take precedence.
 void read_settings(Config& config, const std::vector<std::string>& words);
 
 /// Adds --json.

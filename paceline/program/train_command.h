@@ -8,7 +8,7 @@
 
 namespace paceline::program {
 
-/// Adds the flags of such a program; `program` are the words that start it. Without defaults and workload: `paceline train`.
+/// Adds the flags of such a program; `program` is how it is started. Without defaults and workload: `paceline train`.
 Action add_train(CLI::App& app, const std::string& program, const Defaults& defaults = {}, const MakeWorkload& workload = {});
 
 }  // namespace paceline::program

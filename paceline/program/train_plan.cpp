@@ -21,13 +21,13 @@ struct SavedRecipe {
   std::string text, source;
 };
 
-/// Whether the command line says anything of a section or key.
+/// Whether the command line sets a section or key.
 bool speaks_of(const std::vector<std::string>& words, std::string_view beginning) {
   return std::ranges::any_of(words, [&](const std::string& word) { return word.starts_with(beginning); });
 }
 
-/// A checkpoint does not depend on the mesh it was written under. Where that mesh does not fit the workers that are asked for, they share
-/// the data; where it does not fit the axes that are asked for, there are as many workers as those make.
+/// A checkpoint does not depend on the mesh under which it was written. If that mesh does not fit the requested number of workers, they
+/// share the data; if it does not fit the requested axes, the number of workers follows from those.
 void fit_mesh(train::ParallelConfig& parallel, const TrainFlags& flags, int processes) {
   const std::int64_t workers = parallel.workers > 0 ? parallel.workers : processes, product = parallel.workers_of_mesh();
   const bool has_rest = parallel.data == 0 || parallel.pipeline == 0 || parallel.tensor == 0;
@@ -37,15 +37,15 @@ void fit_mesh(train::ParallelConfig& parallel, const TrainFlags& flags, int proc
   else if (flags.mesh.empty() && !speaks_of(flags.words, "parallel.data=")) parallel.data = 0;
 }
 
-/// What the program's defaults, a recipe file or a checkpoint, and the command line say, the later over the earlier. `in_place`: the run
-/// that is resumed in its own folder. `servers`: a launcher has started servers and workers, each a process by itself.
+/// Combines the program's defaults, a recipe file or a checkpoint, and the command line; later ones override earlier ones. `in_place`: the
+/// run is resumed in its own folder. `servers`: a launcher has started servers and workers, each as a separate process.
 train::Recipe read_recipe(const TrainFlags& flags, int processes, bool servers, const std::optional<SavedRecipe>& from,
                           const RunFolder* in_place) {
   train::Recipe recipe = flags.defaults(flags.words);
   Config config = recipe.config();
   if (from) {
     config.load_text(from->text, from->source);
-    // As many workers as it had, for the same bits; under a launcher as many as that started, unless somebody says otherwise.
+    // As many workers as before, for the same bits; under a launcher, as many as it started, unless the command line says otherwise.
     if (servers || processes > 1) recipe.parallel.workers = 0;
   }
   const train::Recipe saved = recipe;
@@ -59,13 +59,13 @@ train::Recipe read_recipe(const TrainFlags& flags, int processes, bool servers, 
   if (!flags.mesh.empty()) {
     const comm::MeshSizes sizes = comm::parse_mesh(flags.mesh);
     recipe.parallel.data = sizes.data, recipe.parallel.pipeline = sizes.pipeline, recipe.parallel.tensor = sizes.tensor;
-    recipe.parallel.workers = 0;  // as many as it has
+    recipe.parallel.workers = 0;  // as many workers as the mesh has
   }
   if (flags.workers > 0) recipe.parallel.workers = flags.workers;
   if (flags.seed >= 0) recipe.train.seed = flags.seed;
   if (from) fit_mesh(recipe.parallel, flags, processes);
-  // A checkpoint of one worker, or of a mesh with one along the data axis, says `single`, whatever its recipe said; for more of them that
-  // stands for `auto`, unless somebody asks for it.
+  // A checkpoint of one worker, or of a mesh with one along the data axis, says `single`, whatever its recipe said. With several workers
+  // that becomes `auto`, unless the command line asks for `single`.
   const std::int64_t workers = recipe.parallel.workers > 0 ? recipe.parallel.workers : recipe.parallel.workers_of_mesh();
   if (from && strategies::is_alone(saved.strategy.name) && !speaks_of(flags.words, "strategy.name=") &&
       std::max<std::int64_t>(workers, processes) > 1)
@@ -73,7 +73,7 @@ train::Recipe read_recipe(const TrainFlags& flags, int processes, bool servers, 
   return recipe;
 }
 
-/// A checkpoint in a run's folder continues in that.
+/// A checkpoint in a run's folder is resumed in that folder.
 std::optional<RunFolder> run_around(const std::filesystem::path& resumed) {
   const auto files = train::list_checkpoints(resumed);
   if (files.empty()) return std::nullopt;
@@ -81,7 +81,7 @@ std::optional<RunFolder> run_around(const std::filesystem::path& resumed) {
   return checkpoints.filename() == "checkpoints" ? std::optional(RunFolder::open(checkpoints.parent_path())) : std::nullopt;
 }
 
-/// The run around what --resume names, where it is this job's own: the checkpoint itself may have been pruned since the first start.
+/// The run that contains what --resume names, if it is this job's own: the checkpoint itself may have been pruned since the first start.
 std::optional<RunFolder> own_run_around(const std::string& resumed, const std::string& job) {
   const auto named = std::filesystem::absolute(resumed);
   for (const auto& folder : {named, named.parent_path(), named.parent_path().parent_path()})
@@ -90,7 +90,7 @@ std::optional<RunFolder> own_run_around(const std::string& resumed, const std::s
   return std::nullopt;
 }
 
-/// Steps are counted in the run's folder, so that the number is exact after a kill as well.
+/// Steps are counted in a file of the run's folder, so that the number is exact even after a kill.
 void tell_of_restart(const RunFolder& run, const TrainPlan& plan, int restarts) {
   const std::int64_t kept = plan.resume_from ? plan.resume_from->second.position.step : 0;
   const std::int64_t behind = std::max<std::int64_t>(observe::StepCount::read(run.path()) - kept, 0);
@@ -102,21 +102,22 @@ void tell_of_restart(const RunFolder& run, const TrainPlan& plan, int restarts) 
                in_journal ? "after that in the journal" : "lost");
 }
 
-/// The recipe of the newest checkpoint that can be opened; whether the rest of it is whole, those find out who load it.
+/// The recipe of the newest checkpoint that can be opened; whether the rest of it is intact is found out when it is loaded.
 std::optional<SavedRecipe> saved_recipe(const std::string& resumed) {
   for (const auto& file : train::list_checkpoints(resumed)) try {
       return SavedRecipe{train::read_checkpoint(file, train::Check::structure).recipe, file.string()};
-    } catch (const DataError&) {  // the next one
+    } catch (const DataError&) {  // tries the next one
     }
   return std::nullopt;
 }
 
-/// Every process opens the checkpoint, and one of them reads all of it; the others take the one that it takes (Workers::resume).
+/// Every process opens the checkpoint, and one of them reads all of it; the others use the one that it chose (Workers::resume).
 train::Check check_of(const comm::World& launched) { return launched.rank == 0 ? train::Check::everything : train::Check::structure; }
 
 }  // namespace
 
-// Its momentum, and a rate for that, are too much for gradients that come late; whoever says anything of [optim] is taken at their word.
+// The default momentum, and a rate to match it, are too much for stale gradients. Anyone who sets a key of [optim] keeps the usual
+// defaults.
 train::Recipe demonstration(const std::vector<std::string>& words) {
   if (names_recipe(words)) return {};
   train::Recipe recipe = train::Recipe::demonstration(), asked = recipe;
@@ -164,15 +165,15 @@ void check_train(std::vector<std::string> words, int processes, int servers) {
   TrainFlags flags;
   add_train_flags(app, flags);
   try {
-    std::reverse(words.begin(), words.end());  // as CLI11 wants them
+    std::reverse(words.begin(), words.end());  // CLI11 expects them in reverse
     app.parse(std::move(words));
   } catch (const CLI::Success&) {
-    return;  // --help is the ranks' to print
+    return;  // the ranks print the --help
   } catch (const CLI::ParseError& error) {
     throw ConfigError(parse_problem(error, app));
   }
   const std::optional<SavedRecipe> saved = flags.resume.empty() ? std::nullopt : saved_recipe(flags.resume);
-  if (!flags.resume.empty() && !saved) return;  // they say what is wrong with it
+  if (!flags.resume.empty() && !saved) return;  // the ranks report what is wrong with it
   comm::World world;
   world.source = "paceline run";
   if (servers == 0) world.size = world.local_size = processes;

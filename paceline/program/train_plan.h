@@ -15,15 +15,15 @@
 
 namespace paceline::program {
 
-/// What a run is where neither recipe file nor command line says anything else; `words` are those of the command line.
+/// The settings of a run that neither recipe file nor command line changes; `words` are the arguments.
 using Defaults = std::function<train::Recipe(const std::vector<std::string>& words)>;
 
-/// The built-in demonstration; where the words name a recipe file, what every key has by itself.
+/// The built-in demonstration; if the arguments name a recipe file, the plain defaults of every key.
 train::Recipe demonstration(const std::vector<std::string>& words);
 
 struct TrainFlags {
   Defaults defaults = demonstration;
-  std::vector<std::string> words;  // the recipe and the assignments
+  std::vector<std::string> words;  // the recipe and the settings
   std::int64_t workers = 0, seed = -1;
   std::string mesh, resume, join, key_file;
   bool json = false, quiet = false, print_recipe = false;
@@ -34,18 +34,18 @@ void add_train_flags(CLI::App& app, TrainFlags& flags);
 struct TrainPlan {
   train::Recipe recipe;
   std::optional<std::pair<std::filesystem::path, train::Checkpoint>> resume_from;
-  std::optional<observe::RunFolder> folder;  // where this process writes; nothing: a new one, or others write
+  std::optional<observe::RunFolder> folder;  // where this process writes; nullopt: in a new folder, or other processes write
   std::optional<observe::RunLock> lock;
 
-  /// Before its checkpoint is chosen: whoever still trains there may write a later one, and end.
+  /// Taken before the checkpoint is chosen: a process that still trains there may write a later one before it ends.
   void write_in(observe::RunFolder chosen);
 };
 
-/// A process that a launcher has started again takes up the run that it was in the middle of, as --resume would, and worker 0 says so.
+/// A process that was restarted by a launcher resumes the run that it was in, as --resume would; worker 0 says so.
 TrainPlan make_plan(const TrainFlags& flags, const comm::World& launched);
 
-/// Throws ConfigError if this many processes, of which `servers` are parameter servers, could not run `paceline train` with these words:
-/// for a launcher, before it starts any. Data and devices are looked at where the processes run.
+/// Throws ConfigError if this many processes, of which `servers` are parameter servers, could not run `paceline train` with these
+/// arguments. For a launcher, before it starts any process. Data and devices are checked where the processes run.
 void check_train(std::vector<std::string> words, int processes, int servers);
 
 }  // namespace paceline::program

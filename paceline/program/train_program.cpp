@@ -42,14 +42,14 @@ RunFolder new_folder(const train::Recipe& recipe, const train::Workload& workloa
   return folder;
 }
 
-/// Runs a worker, or the server of a range, of a run that another process leads.
+/// Runs a worker, or the server of a range, in a run that another process leads.
 int run_remote(const train::Recipe& recipe, const train::Workload& workload, const ps::Cluster& cluster, const train::Checkpoint* resumed) {
   if (cluster.role == ps::Cluster::Role::server) train::run_remote_server(recipe, workload, cluster, stop_requested, resumed);
   else log::info("finished {} minibatches", train::run_remote_worker(recipe, workload, cluster, stop_requested, resumed));
   return kDone;
 }
 
-/// The processes of a parameter server: those that `paceline run --servers` or mpirun started, or one that joins them.
+/// The processes of a parameter server: those started by `paceline run --servers` or mpirun, or one that joins them.
 ps::Cluster find_cluster(const train::Recipe& recipe, const std::string& join, const std::string& key_file, const comm::World& world) {
   if (recipe.ps.transport != "mpi" || recipe.ps.executor != "processes") return join.empty() ? ps::discover() : ps::joining(join, key_file);
   if (!join.empty()) throw ConfigError("--join needs ps.transport=grpc: with ps.transport=mpi, no worker can join later");
@@ -63,7 +63,7 @@ ps::Cluster find_cluster(const train::Recipe& recipe, const std::string& join, c
   return cluster;
 }
 
-/// What to do when the run is over: its processes are started again by the same launcher.
+/// What to do after the run, whose processes are started again by the same launcher.
 observe::ProgressOptions progress_options(const train::Recipe& recipe, const std::string& program, const ps::Cluster& cluster) {
   observe::ProgressOptions options;
   if (cluster.role == ps::Cluster::Role::none) {
@@ -71,7 +71,7 @@ observe::ProgressOptions progress_options(const train::Recipe& recipe, const std
     return options;
   }
   const std::int64_t servers = recipe.ps.servers, workers = recipe.parallel.workers;
-  // `paceline run` knows the commands of paceline itself.
+  // `paceline run` accepts paceline's own commands without the program's name.
   const std::string words = !cluster.ranks && program == "paceline train" ? "train" : program;
   const std::string launcher = cluster.ranks ? fmt::format("mpirun -np {}", servers + workers)
                                              : fmt::format("paceline run --servers {} --workers {} --", servers, workers);
@@ -82,12 +82,12 @@ observe::ProgressOptions progress_options(const train::Recipe& recipe, const std
 nlohmann::ordered_json to_json(const Config& config) {
   nlohmann::ordered_json document;
   for (const Section& section : config.sections())
-    for (const Field& field : section.fields())  // values are written the same in TOML and JSON
+    for (const Field& field : section.fields())  // a value is written the same way in TOML and JSON
       document[section.name()][field.key()] = nlohmann::ordered_json::parse(field.toml());
   return document;
 }
 
-/// Listens for whether a run has produced anything.
+/// A listener that notes whether a run has produced anything.
 class Beginning final : public observe::Listener {
  public:
   explicit Beginning(bool& begun) : begun_(begun) {}
@@ -109,7 +109,7 @@ void add_records(observe::Bus& bus, const RunFolder& folder, const Clock& clock,
   if (trace) bus.add(std::make_unique<observe::Trace>(folder.new_trace(), bus));
 }
 
-/// `program`: the words that start it, "paceline train" or "./own_model".
+/// `program` is how it was started: "paceline train" or "./own_model".
 int run_train(const TrainFlags& flags, const std::string& program, const MakeWorkload& make_workload) {
   const comm::World launched = comm::discover();
   TrainPlan plan = make_plan(flags, launched);
@@ -124,7 +124,7 @@ int run_train(const TrainFlags& flags, const std::string& program, const MakeWor
   catch_signals();
   ps::Cluster cluster = find_cluster(plan.recipe, flags.join, flags.key_file, launched);
   cluster.runs = plan.recipe.train.runs;
-  // Several launchers share a key that the user chose, perhaps for an earlier job as well.
+  // Several launchers share a key that the user chose, perhaps for an earlier job too.
   if (!launched.one_host() && launched.rank == 0 && launched.restarts == 0) RunFolder::forget(cluster.runs, launched.run);
   plan.recipe = train::recipe_for(plan.recipe, cluster);
   const train::Workload workload = make_workload ? make_workload(plan.recipe) : train::Workload{};
@@ -143,12 +143,12 @@ int run_train(const TrainFlags& flags, const std::string& program, const MakeWor
                           .began = clock.now() - process_age()});
   if (plan.resume_from) workers.resume(plan.resume_from->second, plan.resume_from->first.string());
   plan.recipe = workers.recipe();
-  if (!workers.leads()) {  // the process with worker 0 shows and writes everything
+  if (!workers.leads()) {  // the process with worker 0 does all output
     const observe::RunEnded ended = workers.run({});
     return ended.stopped.empty() ? kDone : kStopped;
   }
-  // From here on the input is known to be valid: nothing was written before.
-  bool begun = plan.folder || !cluster.job.empty();  // then the folder has files of others
+  // From here on the input is known to be valid; nothing has been written yet.
+  bool begun = plan.folder || !cluster.job.empty();  // then the folder already has files of others
   if (!plan.folder) plan.write_in(new_folder(plan.recipe, workload));
   const RunFolder& folder = *plan.folder;
   try {
@@ -160,7 +160,7 @@ int run_train(const TrainFlags& flags, const std::string& program, const MakeWor
     if (!launched.run.empty()) folder.mark(launched.run);
     write_atomically(folder.recipe(), plan.recipe.config().toml());
     add_records(bus, folder, clock, plan.recipe.train.trace);
-    if (!flags.quiet)  // after the others, since it lists their files at the end
+    if (!flags.quiet)  // added last, since it lists the other listeners' files at the end
       bus.add(
           std::make_unique<observe::Progress>(observe::Terminal::standard_error(), clock, progress_options(plan.recipe, program, cluster)));
     bus.add(std::make_unique<Beginning>(begun));
@@ -168,8 +168,8 @@ int run_train(const TrainFlags& flags, const std::string& program, const MakeWor
     if (flags.json) print_json(observe::to_json(ended));
     return ended.stopped.empty() ? kDone : kStopped;
   } catch (...) {
-    // A disk may be full, and a damaged image is only noticed when it is read. Such an error at the start leaves nothing behind; what was
-    // trained before it stays.
+    // A disk may be full, and a damaged image is only detected when it is read. If that happens at the start, the new folder is removed;
+    // what was trained earlier stays.
     std::error_code ignored;
     if (!begun) std::filesystem::remove_all(folder.path(), ignored);
     throw;

@@ -1,7 +1,7 @@
 // A training program with the command line of `paceline train`: for the built-in networks, and for a user's own module.
 //
 //   int main(int argc, char** argv) {
-//     paceline::train::Recipe defaults;  // the settings that neither a recipe nor the command line changes
+//     paceline::train::Recipe defaults;  // the settings unless a recipe or the command line changes them
 //     return paceline::program::train_program(argc, argv, defaults, [](const paceline::train::Recipe& recipe) {
 //       return paceline::train::Workload{.name = …, .model = …, .loss = …, .training = …, .test = …};
 //     });

@@ -1,5 +1,5 @@
-// A worker's access to the servers over any transport: each range of the arena goes to the server that holds it, and an answer is complete
-// when all have answered. The first server holds the batch norms' statistics and the predictors.
+// A worker's access to the servers over any transport. Each range of the arena is sent to the server that holds it, and an answer is
+// complete when all servers have answered. The first server holds the batch norms' statistics and the predictors.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace paceline::ps {
 
-/// What compression has kept back of pushes to one server, in place.
+/// The residual of compressed pushes to one server; refers to the client's memory.
 struct Unsent {
   std::int64_t begin = 0;               // of the server's range in the arena
   std::span<float> residual, velocity;  // velocity: empty unless the compressor applies momentum
@@ -23,14 +23,14 @@ class Client {
   /// Waits until all servers let the worker pull, and fills `into`, the whole arena; null if it needs no parameters.
   virtual void pull(float* into, float rate) = 0;
   virtual Advice report(const Report& report, const float* statistics) = 0;
-  /// Pushes the gradient of the whole arena and overwrites it. Returns the first server's admission.
+  /// Pushes the gradient of the whole arena, and overwrites it. Returns the first server's admission.
   virtual Admission push(float* gradient, const Push& push) = 0;
   virtual bool in_vain() = 0;
   /// By server, for a checkpoint; empty if pushes are not compressed.
   virtual std::vector<Unsent> unsent() { return {}; }
 };
 
-/// A worker in the servers' process. Server i holds the elements [cuts[i], cuts[i+1]). It joins now, and leaves when it is destroyed.
+/// A worker in the servers' process. Server i holds the elements [cuts[i], cuts[i+1]). It joins on construction, and leaves on destruction.
 std::unique_ptr<Client> make_in_process_client(std::vector<std::shared_ptr<ConcurrentServer>> servers, std::vector<std::int64_t> cuts,
                                                int worker);
 

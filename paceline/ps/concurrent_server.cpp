@@ -12,7 +12,7 @@
 namespace paceline::ps {
 namespace {
 
-constexpr Nanoseconds kLookAgain = std::chrono::milliseconds(20);  // how often a pull that waits looks at the clock
+constexpr Nanoseconds kLookAgain = std::chrono::milliseconds(20);  // how often a waiting pull looks at the clock
 
 }  // namespace
 
@@ -25,7 +25,7 @@ ConcurrentServer::Presence& ConcurrentServer::presence(int worker) {
 }
 
 std::vector<int> ConcurrentServer::awaited(int worker) const {
-  std::vector<int> result;  // a worker that has pushed and is waiting as well is not to blame
+  std::vector<int> result;  // without workers that have pushed and are waiting themselves
   for (int i = 0; i < static_cast<int>(presence_.size()); ++i) {
     const Presence& other = presence_[static_cast<std::size_t>(i)];
     if (i != worker && other.here && (other.computes || server_->may_pull(i))) result.push_back(i);
@@ -45,8 +45,8 @@ bool ConcurrentServer::gives_up(int worker, Nanoseconds since) const {
   return others.empty() || !std::ranges::all_of(others, fading);
 }
 
-// When a worker comes back, one of several servers may let it take part a round earlier than another: it is then ahead of the others
-// there. If it gets the last minibatch of an epoch, they have none to catch up with.
+// When a worker comes back, one of several servers may let it take part a round earlier than another: it is then ahead of the others there.
+// If it gets the last minibatch of an epoch, the others get no minibatch with which to catch up.
 bool ConcurrentServer::align_rounds(int worker) {
   const auto computes = [](const Presence& one) { return one.here && one.computes; };
   if (std::ranges::any_of(presence_, computes) || awaited(worker).empty()) return false;
@@ -123,7 +123,7 @@ std::int64_t ConcurrentServer::pull(int worker, float* into, float rate, std::in
     std::unique_lock state(state_);
     presence(worker).waits = true;
     const int changes = presence(worker).changes;
-    const auto gone = [&] {  // a worker that comes back meanwhile asks again itself
+    const auto gone = [&] {  // a worker that comes back meanwhile asks again by itself
       return presence(worker).changes != changes || (changes > 0 && !presence(worker).here);
     };
     const auto settled = [&] { return !closed_.empty() || gone() || server_->may_pull(worker); };
@@ -151,7 +151,7 @@ Advice ConcurrentServer::report(int worker, const Report& given, const float* st
   {
     const std::scoped_lock state(state_);
     std::unique_lock writing(memory_, std::defer_lock);
-    if (!server_->lock_free()) writing.lock();  // else statistics belong to the state
+    if (!server_->lock_free()) writing.lock();  // otherwise statistics belong to the state
     presence(worker).heard = clock_.now();
     Report report = given;
     if (pulled_elsewhere(worker)) report.number = 0;
@@ -202,7 +202,7 @@ Admission ConcurrentServer::push_without_lock(int worker, const float* gradient,
     }
   }
   if (admission.fate == Admission::Fate::applied) {
-    const std::shared_lock adding(memory_);  // beside all others who read and add
+    const std::shared_lock adding(memory_);  // concurrently with everyone else who reads or adds
     server_->add_without_lock(gradient, push);
   }
   changed_.notify_all();

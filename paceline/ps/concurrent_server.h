@@ -43,10 +43,11 @@ class ConcurrentServer {
   /// `number`: the minibatch that it will compute, see Server::read(). Returns the server's version.
   std::int64_t pull(int worker, float* into, float rate, std::int64_t number = 0);
   Advice report(int worker, const Report& report, const float* statistics);
-  /// A non-finite gradient is refused: dropped, and counted. A duplicate changes nothing and gets the first answer. If another worker's
-  /// push came first, a replica rule has no answer for this one: the admission is `dropped` and the worker keeps its parameters.
+  /// A non-finite gradient is refused: dropped, and counted. A duplicate changes nothing and gets the first answer. If another worker
+  /// pushed this minibatch first, a replica rule has no answer for the second push: the admission is `dropped` and the worker keeps its
+  /// parameters.
   Admission push(int worker, float* gradient, const Push& push);
-  /// What a pull throws that was not granted within limits().wait; it names the workers that compute, or could.
+  /// The error of a pull that was not granted within limits().wait; it names the workers that compute, or could.
   PeerError overdue(int worker);
   /// The worker has seen that its gradient is not finite, and does not send it.
   void refuse(int worker, const Push& push = {});
@@ -56,7 +57,7 @@ class ConcurrentServer {
   /// Whether what the worker computes now will be dropped. Never blocks: while the server is busy the answer is no.
   bool in_vain(int worker);
 
-  /// False until begin_again() where the limits say so: then a transport lets nobody in. await_state() waits for it; Error if the server
+  /// False until begin_again(), if the limits say so: until then a transport admits nobody. await_state() waits for it; Error if the server
   /// is closed instead.
   bool has_state();
   void await_state();
@@ -65,12 +66,12 @@ class ConcurrentServer {
   /// Its connection broke. If a launcher restarts it and updates need every worker, it keeps its place in the round until it is back or was
   /// silent for too long; otherwise it has left. Returns whether it keeps its place.
   bool lose(int worker);
-  /// It was lost, or its server was, and it keeps its place.
+  /// The worker or its server was lost, and the worker keeps its place.
   bool is_expected(int worker);
   void heard_of(int worker);  // it is alive
-  /// Removes workers that were silent for too long, and returns them. A worker that computes for long calls heard_of().
+  /// Removes workers that were silent for too long, and returns them. A worker that computes for a long time calls heard_of().
   std::vector<int> forget_silent();
-  /// The server has the state of another one that was lost, and no worker is connected.
+  /// The server has restored the state of one that was lost, and no worker is connected.
   ///
   /// A server that has lost nothing, or is the only one, knows the round (`knows_round`): it waits for the workers that were in it until
   /// they come back or were silent for too long, and makes no update without them. Otherwise the other servers continued meanwhile, and all
@@ -119,13 +120,14 @@ class ConcurrentServer {
     if (journal_) journal_->note(kind, worker, rest...);
     if (watcher_) watcher_(kind, worker);
   }
-  std::vector<int> awaited(int worker) const;  // the workers that a worker may be waiting for
-  /// Whether a worker that has waited since then gives up. Not while a worker that it waits for is about to be forgotten, which frees it.
+  std::vector<int> awaited(int worker) const;  // the workers for which a worker may be waiting
+  /// Whether a worker that has waited since then gives up. It does not while a worker that it waits for is about to be forgotten, which
+  /// would free it.
   bool gives_up(int worker, Nanoseconds since) const;
   /// Waits until `condition` holds; false if the clock reaches `until` first. Requires state_.
   template <class Condition>
   bool wait_until(std::unique_lock<std::mutex>& state, Nanoseconds until, const Condition& condition);
-  /// If no worker computes, all present workers begin a round at the same time. Requires state_.
+  /// If no worker computes, all present workers begin a round together. Requires state_.
   bool align_rounds(int worker);
 
   std::unique_ptr<Server> server_;

@@ -92,7 +92,7 @@ void validate_speeds(const PsConfig& config, const UpdateRule& rule, int workers
                     config.rule, config.period));
 }
 
-/// An update must be one addition to every parameter: nothing else stays right when others write between its parts.
+/// An update must be a single addition to every parameter: nothing else stays correct if other threads write in between.
 void validate_lock_free(const PsConfig& config, const optim::OptimConfig& optim) {
   const auto refuse = [](const std::string& what, const std::string& instead) {
     throw ConfigError(fmt::format("ps.lock_free adds every gradient to the parameters as it comes, and {}; use {}, or ps.lock_free=false",

@@ -1,4 +1,4 @@
-// [ps] of a recipe: the parameter server, which update rule it has and how it waits.
+// [ps] of a recipe: the parameter server's update rule, and how it waits.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,7 @@ struct PsConfig : ConsistencyConfig, PredictorConfig, OuterConfig {
   std::string rule = "asgd";              // strategy.name=ps: any rule …
   std::string consistency = "asp";        // … with any consistency
   std::int64_t servers = 1;               // that share the parameters
-  std::string optimizer = "server";       // server, worker: who has momentum and its like, and so whether gradients are pushed or steps
+  std::string optimizer = "server";       // server, worker: which of them has momentum and other optimizer state; a worker then pushes steps instead of gradients
   std::string statistics = "async";       // of batch norms in evaluations: async, worker, recomputed
   double norm_share = 0.1;                // d of Async-BN
   std::string compensation = "adaptive";  // dc_asgd: constant, adaptive
@@ -33,13 +33,13 @@ struct PsConfig : ConsistencyConfig, PredictorConfig, OuterConfig {
   std::string gap_rate = "current";         // gap_aware: of the usual step: current, maximal
   double curvature_decay = 0.95;            // stability_cap: of its running means
   double stability_margin = 1;              // stability_cap: the rate's share of the limit
-  double averaging = 0;                     // decay of the running mean of the parameters that is evaluated; 0: the last ones are
+  double averaging = 0;                     // decay of the running mean of the parameters, which is evaluated; 0: the latest parameters are
   bool lock_free = false;                   // threads: updates without a lock (Hogwild)
   std::int64_t period = 1;                  // downpour, easgd, local steps: steps of a worker between two visits
-  std::vector<double> speeds = {};          // by worker: a slower one makes fewer steps between two visits (DyLU); empty: all the same
+  std::vector<double> speeds = {};          // by worker: slower ones make fewer steps between two visits (DyLU); empty: all the same
   double elasticity = 0;                    // easgd: α; 0: 0.9 / workers
-  double deadline_s = 30;                   // for a late worker; a server that is gone has twice as long
-  double snapshot_s = 60;                   // processes: between two snapshots of a server; 0: none
+  double deadline_s = 30;                   // for a late worker; twice as long for a lost server
+  double snapshot_s = 60;                   // processes: between two snapshots of a server; 0: no snapshots
   bool replica = false;                     // processes: journal every push before it is acknowledged
   std::string certificate, key, authority;  // processes: PEM files; all three: mutual TLS
   bool allow_insecure = false;              // processes: plain text to other hosts
@@ -47,22 +47,23 @@ struct PsConfig : ConsistencyConfig, PredictorConfig, OuterConfig {
   void describe(Section& section);
   bool pushes_steps() const { return optimizer == "worker"; }
   Nanoseconds deadline() const { return std::chrono::duration_cast<Nanoseconds>(std::chrono::duration<double>(deadline_s)); }
-  /// For a server that is gone, for an answer, and for any progress at all: longer than for a worker, which must be forgotten before.
+  /// The deadline for a lost server, for an answer, and for any progress at all. It is longer than for a worker, because a lost worker must
+  /// be detected first.
   Nanoseconds patience() const { return 2 * deadline(); }
 };
 
-/// The optimizer of a server: that of the recipe, or, where workers push steps, one that only subtracts them.
+/// A server's optimizer: that of the recipe or, if workers push steps, one that only subtracts them.
 optim::OptimConfig server_optimizer(const PsConfig& config, const optim::OptimConfig& optim);
 
-/// Steps of one worker between two visits, of a rule with that period: DyLU (Liu et al., arXiv 2401.09135) makes them proportional to its
-/// speed, so that all workers visit equally often.
+/// The steps of one worker between two visits, under a rule with that period. DyLU (Liu et al., arXiv 2401.09135) makes them proportional
+/// to its speed, so that all workers visit equally often.
 std::int64_t period_of(const PsConfig& config, std::int64_t period, int worker);
 
-/// ConfigError if the rule needs gradients, and gets what has a momentum in it already. `pushed` says what comes and why, `mend` what
-/// would make it gradients.
+/// ConfigError if the rule needs gradients but would get steps that already contain momentum. `pushed` says what is pushed and why, `mend`
+/// how to make it gradients.
 void check_takes_steps(const std::string& name, const UpdateRule& rule, const std::string& pushed, const std::string& mend);
 
-/// Refuses what no field can see by itself.
+/// Checks combinations of fields, which no field can check by itself.
 void validate(const PsConfig& config, const optim::OptimConfig& optim, int workers);
 
 }  // namespace paceline::ps

@@ -38,11 +38,10 @@ class Consistency {
  public:
   virtual ~Consistency() = default;
 
-  /// Whether `worker` may pull now. Asked again after every push, leave and join. A worker may not while it is absent, or computes
-  /// something
+  /// Whether `worker` may pull now. Asked again after every push, leave and join. False while the worker is absent, or computes something
   /// that will be used.
   virtual bool may_pull(int worker) const = 0;
-  /// The worker has pulled, as it may, and computes from now on.
+  /// The worker has pulled, as it was allowed to, and now computes.
   virtual void pulled(int worker) = 0;
   /// Its gradient has arrived. `loss` is that of its batch; NaN if unknown. A gradient without a pull before it, or from an absent worker,
   /// is dropped.
@@ -51,7 +50,7 @@ class Consistency {
   virtual void refused(int worker) = 0;
   /// What `worker` computes now will be dropped, so it may stop and pull again.
   virtual bool in_vain(int worker) const { return static_cast<void>(worker), false; }
-  /// Whether that can ever happen.
+  /// Whether that can happen at all.
   virtual bool cancels() const { return false; }
 
   /// Workers join and leave, with old numbers or new ones. A worker that joins a second time without leaving starts over. One that leaves
@@ -80,7 +79,7 @@ struct ConsistencyKind {
                              // other consistencies, and what has them, are called asynchronous
 };
 std::span<const Entry<ConsistencyKind>> consistencies();
-/// ConfigError if there is none of that name.
+/// ConfigError if there is no such consistency.
 const ConsistencyKind& consistency_kind(const std::string& name);
 /// ConfigError if the settings do not fit the number of workers (K > workers, a bound below 0).
 std::unique_ptr<Consistency> make_consistency(const std::string& name, const ConsistencyConfig& config, int workers);

@@ -1,6 +1,6 @@
-// What the server does to one element: one text, compiled for the CPU's vectors and for CUDA (kernels.h runs it over ranges).
+// What the server does to one element: one source, compiled for the CPU's vectors and for CUDA (kernels.h runs it over ranges).
 //
-// A formula is a small type that holds pointers and numbers; formula(i) treats element i and touches no other.
+// A formula is a small type that holds pointers and numbers; formula(i) processes element i and accesses no other.
 #pragma once
 
 #include <cmath>
@@ -102,7 +102,7 @@ struct DanaStep {
   }
 };
 
-/// What a DANA worker is sent: where the parameters will be once all velocities have acted.  w − η μ Σ
+/// What a DANA worker receives: where the parameters will be once all velocities have acted.  w − η μ Σ
 struct DanaLookAhead {
   float* to;
   const float *parameters, *sum;

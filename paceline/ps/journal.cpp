@@ -12,7 +12,7 @@ namespace paceline::ps {
 namespace {
 
 constexpr std::int64_t kMostWorkers = 1 << 14;
-constexpr std::int64_t kMostWaiting = 1 << 20;  // bytes, until it is known where to write: workers join, and nobody computes yet
+constexpr std::int64_t kMostWaiting = 1 << 20;  // bytes, until the file's location is known: by then workers have joined, but nobody computes yet
 /// File header. Format 1 had none and began with an event.
 struct FileHeader {
   std::uint32_t magic = 0x4e4a4c50;  // "PLJN"
@@ -58,7 +58,7 @@ void play(const Record& record, std::vector<float>& values, std::vector<float>& 
   }
 }
 
-/// Why an event cannot have happened to a server in this state; empty if it can.
+/// The reason why an event cannot have happened to a server in this state; empty if it can.
 std::string obstacle_to(const Record& record, const Server& server) {
   if (record.kind < Journal::Kind::joined || record.kind > Journal::Kind::lost || record.kind == Journal::Kind::follows)
     return fmt::format("there is no event of kind {}", static_cast<std::int64_t>(record.kind));
@@ -181,13 +181,13 @@ std::unique_ptr<Journal> Journals::next() {
 }
 
 std::int64_t Journals::replay(Server& server, std::int64_t from, const Journal::Progress& progress) {
-  if (from > 0 && !std::filesystem::exists(file(from)))  // the events after it would be replayed on another state
+  if (from > 0 && !std::filesystem::exists(file(from)))  // the events after it would be replayed on a different state
     throw DataError(file(from).string(), "the journal that follows the snapshot is missing; resume the run from its last checkpoint");
   std::int64_t pushes = 0;
   std::optional<std::int64_t> before;  // events of the last journal that was replayed
   for (number_ = from - 1; std::filesystem::exists(file(number_ + 1)); ++number_) {
     const Journal::Replayed replayed = Journal::replay(file(number_ + 1), server, before, progress);
-    if (!replayed.begun) {  // the next one takes its place, unless one was written after it already
+    if (!replayed.begun) {  // replaced by the next one, unless that was already written
       if (std::filesystem::exists(file(number_ + 2)))
         throw DataError(file(number_ + 1).string(), "it has no beginning, as after a full disk; resume the run from its last checkpoint");
       break;

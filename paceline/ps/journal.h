@@ -51,17 +51,17 @@ class Journal {
   /// Called during a replay for `assigned`, where only the number of `minibatch` is set, and `completed`.
   using Progress = std::function<void(Kind kind, int worker, const Completed& minibatch)>;
 
-  /// Where to write; nothing as long as that is not known: events wait in memory until it is.
+  /// Where to write; empty until that is known: events wait in memory meanwhile.
   using Place = std::function<std::optional<std::filesystem::path>()>;
 
   /// `before`: the number of events in the journal that it follows.
   explicit Journal(Place place, std::int64_t before = 0);
   explicit Journal(const std::filesystem::path& file, std::int64_t before = 0) : Journal([file] { return std::optional(file); }, before) {}
 
-  /// A full disk must not end a run: an alarm is logged, and nothing more is written until the next snapshot.
+  /// Must not end a run when the disk is full: a warning is logged, and nothing more is written until the next snapshot.
   void note(Kind kind, std::int64_t worker, const Push& push = {}, const Report& report = {}, std::span<const float> values = {});
 
-  /// The number so far, whether or not the disk took them.
+  /// The number so far, including events that could not be written.
   std::shared_ptr<const std::int64_t> events() const { return events_; }
 
   struct Replayed {
@@ -74,13 +74,13 @@ class Journal {
                          const Progress& progress = {});
 
  private:
-  bool open();  // false: it is not known where
+  bool open();  // false: the location is not known yet
   void give_up();
 
   Place place_;
   std::ofstream file_;
   std::string waiting_;   // until it is open
-  bool gave_up_ = false;  // the disk is full, or the place stayed unknown
+  bool gave_up_ = false;  // the disk is full, or the location was not found out in time
   std::shared_ptr<std::int64_t> events_ = std::make_shared<std::int64_t>(0);
 };
 

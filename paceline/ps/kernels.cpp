@@ -37,7 +37,7 @@ double dot(void*, std::int64_t, const float*, const float*) {
 
 double dot(const Place& place, std::int64_t count, const float* a, const float* b) {
   if (place.cuda) return cuda::dot(place.stream, count, a, b);
-  constexpr std::int64_t kLanes = 8;  // sums side by side, so that none waits for the addition before it
+  constexpr std::int64_t kLanes = 8;  // independent sums, which hide the latency of additions
   double lanes[kLanes] = {};
   std::int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes)

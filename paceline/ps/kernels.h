@@ -1,4 +1,4 @@
-// Runs a formula over a range, where the range lies: on this thread with the processor's widest vectors, or on a GPU's stream.
+// Runs a formula over a range, wherever it lies: in host memory on this thread with the processor's widest vectors, or on a GPU's stream.
 #pragma once
 
 #include "paceline/ps/formulas.h"
@@ -14,14 +14,14 @@ struct Place {
 template <class Formula>
 void for_each(const Place& place, std::int64_t count, const Formula& formula);
 
-/// The same, divided among this thread's OpenMP threads where the range lies in host memory.
+/// The same; a range in host memory is divided among this thread's OpenMP threads.
 template <class Formula>
 void for_each_parallel(const Place& place, std::int64_t count, const Formula& formula);
 
 /// Σ aᵢ bᵢ in double, in the same order on every run; on a GPU it waits for the stream.
 double dot(const Place& place, std::int64_t count, const float* a, const float* b);
 
-/// Waits until everything that was asked of the place is done; in host memory it is.
+/// Waits until all work that was enqueued for the place is done; in host memory there is none.
 void settle(const Place& place);
 
 namespace cuda {

@@ -1,5 +1,5 @@
-// A model as a parameter server sees it: which tensors lie where in the arena. Worker and server must agree, so a worker sends its layout
-// when it joins, and is refused with the difference if there is one.
+// A model as a parameter server sees it: where each tensor lies in the arena. Worker and server must agree, so a worker sends its layout
+// when it joins, and is rejected with the difference if there is one.
 #pragma once
 
 #include <cstdint>

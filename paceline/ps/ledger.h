@@ -13,7 +13,7 @@
 
 namespace paceline::ps {
 
-inline constexpr std::int64_t kMostMinibatches = std::int64_t{1} << 62;  // a number beyond it is not one
+inline constexpr std::int64_t kMostMinibatches = std::int64_t{1} << 62;  // a larger number cannot be a minibatch
 
 /// A set of sequence numbers from 1 on: a watermark, and intervals beyond it.
 class SequenceSet {

@@ -1,5 +1,5 @@
-// The gradient of LC-ASGD, ∇(ℓ_m + λ ℓ_delay), in six readings. ℓ_delay does not depend on the parameters through the network, so every
-// reading that is not the literal one multiplies ∇ℓ_m by a number s.
+// Six readings of LC-ASGD's gradient, ∇(ℓ_m + λ ℓ_delay). ℓ_delay does not depend on the parameters through the network, so every reading
+// except the literal one multiplies ∇ℓ_m by a number s.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace paceline::ps {
 
-/// What a reading is made of.
+/// The inputs of a reading.
 struct Delay {
   double loss = 0;        // ℓ_m
   double lambda = 0;      // λ
@@ -17,10 +17,10 @@ struct Delay {
   LossForecast forecast;  // Σ ℓ̂_j and its derivative by ℓ_m
 };
 
-/// A row of the table: s, and how it is made and used.
+/// A row of the table: s, and how it is computed and used.
 struct Reading {
   double (*factor)(const Delay&);
-  bool derives = false;  // takes the forecast's derivative
+  bool derives = false;  // uses the forecast's derivative
   bool clips = true;     // s is kept within ps.clip_low and ps.clip_high
 };
 std::span<const Entry<Reading>> readings();

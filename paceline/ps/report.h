@@ -1,4 +1,4 @@
-// What a worker reports to the server after its forward pass, and what it is answered.
+// What a worker reports to the server after its forward pass, and the server's answer.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace paceline::ps {
 
-/// What a worker knows when its forward pass is done.
+/// What a worker knows after its forward pass.
 struct Report {
   double loss = 0;
   double t_comm_s = 0;      // its last pull
@@ -14,12 +14,12 @@ struct Report {
   std::int64_t number = 0;  // sequence number of the minibatch, as in Push
 };
 
-/// What it is told.
+/// The answer.
 struct Advice {
-  double scale = 1;      // what its gradient is to be multiplied by
+  double scale = 1;      // the factor for its gradient
   double steps = 0;      // lc_asgd: k_m
   double delay = 0;      // lc_asgd: ℓ_delay
-  bool in_vain = false;  // the gradient will be dropped; it may leave off
+  bool in_vain = false;  // the gradient will be dropped, so the worker may stop
 };
 
 /// How good a rule's predictors were and what they cost: figure 6 and table 5 of the LC-ASGD slides.

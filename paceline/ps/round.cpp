@@ -11,7 +11,7 @@
 namespace paceline::ps {
 namespace {
 
-constexpr std::int64_t kMostEntries = 1 << 14;  // more minibatches are never in flight
+constexpr std::int64_t kMostEntries = 1 << 14;  // there are never more minibatches in flight
 constexpr std::int64_t kHasGradient = 1, kHasStatistics = 2;
 
 auto order_of(const Round::Key& key) { return std::tuple(key.number, key.number > 0 ? 0 : key.worker); }
@@ -22,7 +22,7 @@ std::vector<Round::Entry>::iterator Round::find(const Key& key) {
   return std::ranges::lower_bound(entries_, order_of(key), {}, [](const Entry& one) { return order_of(one.key); });
 }
 
-// If a worker was lost after its report, another one pushes its minibatch; that worker's own report was a duplicate.
+// If a worker was lost after its report, another one pushes its minibatch; that other worker's report was a duplicate.
 Round::Entry& Round::entry(const Key& key) {
   auto place = find(key);
   if (place == entries_.end() || order_of(place->key) != order_of(key)) place = entries_.insert(place, Entry{.key = key});
@@ -113,7 +113,7 @@ std::vector<Round::Array> Round::arrays() const {
   return result;
 }
 
-// How many entries there are, then for each its number, its worker, the bits of its scale and rate, and what it has.
+// The number of entries; then for each its number, its worker, the bits of its scale and rate, and which of its arrays have arrived.
 void Round::save(std::vector<std::int64_t>& into) const {
   into.push_back(std::ssize(entries_));
   for (const Entry& one : entries_)

@@ -16,7 +16,7 @@
 
 namespace paceline::ps {
 
-/// Zeroed memory for `count` floats, in host or GPU memory as the server's.
+/// Zeroed memory for `count` floats, in the same kind of memory (host or GPU) as the server's.
 using Allocate = std::function<std::shared_ptr<float[]>(std::int64_t count)>;
 
 class Round {
@@ -32,9 +32,9 @@ class Round {
   };
   void report(const Place& place, const Key& key, const float* statistics);
   void push(const Place& place, const Key& key, const float* gradient, float scale, float rate);
-  /// The minibatch with that key will not be pushed.
+  /// Removes the minibatch with that key, which will not be pushed.
   void forget(const Key& key);
-  /// The minibatch with that key is an update of its own: its statistics are blended, and it is removed.
+  /// The minibatch with that key is an update of its own: blends its statistics, and removes it.
   void blend_alone(const Place& place, const Key& key, float* into, float share);
 
   /// into ← Σ scale · gradient.
@@ -47,7 +47,7 @@ class Round {
     float rate;
   };
   Last last() const;
-  /// The update has been made. What was reported and not pushed belongs to the next one.
+  /// The update has been made. Minibatches that were reported but not pushed belong to the next one.
   void complete();
   bool any() const;  // contributions
   bool has(std::int64_t number) const;

@@ -1,4 +1,4 @@
-// An update rule: what the server makes of a gradient that was computed on parameters which have moved on since.
+// An update rule: what the server does with a gradient that was computed on older parameters.
 //
 // Most rules only adjust the gradient, which then goes through the optimizer of the recipe (momentum, Nesterov, weight decay, Adam, LARS);
 // adjustments act on the raw gradient, before decay and momentum. A rule sees slices: the server walks through its range block by block, so
@@ -20,15 +20,15 @@ namespace paceline::ps {
 
 struct PsConfig;
 
-/// What a rule is made from.
+/// What a rule is constructed from.
 struct RuleSetup {
   const PsConfig& config;
   const optim::OptimConfig& optim;
-  int workers = 1;  // more may come
+  int workers = 1;  // more may join
   std::uint64_t seed = 0;
 };
 
-/// What is known of a push.
+/// What the server knows about a push.
 struct Arrival {
   int worker = 0;
   std::int64_t staleness = 0;  // updates between its pull and now
@@ -37,18 +37,18 @@ struct Arrival {
   float scale = 1;  // of the gradient
 };
 
-/// A run of elements of one tensor.
+/// A run of elements within one tensor.
 struct Slice {
   Place place;
   std::int64_t count = 0;
-  const float* gradient = nullptr;  // as it came; of `replica` rules: the worker's parameters
+  const float* gradient = nullptr;  // as received; for `replica` rules: the worker's parameters
   float* out = nullptr;             // what the optimizer gets; may be the gradient itself
   float* parameters = nullptr;      // the server's
-  float* pulled = nullptr;          // what the worker had pulled, where needs().pulled
-  float* kept = nullptr;            // the rule's own memory, where needs().kept
-  float* kept_second = nullptr;     // and some more of it, where needs().kept_second
-  float* kept_of_worker = nullptr;  // and for each worker, where needs().kept_of_worker
-  bool decay = true;                // weight decay acts on it
+  float* pulled = nullptr;          // what the worker had pulled, if needs().pulled
+  float* kept = nullptr;            // the rule's own memory, if needs().kept
+  float* kept_second = nullptr;     // more of it, if needs().kept_second
+  float* kept_of_worker = nullptr;  // memory per worker, if needs().kept_of_worker
+  bool decay = true;                // whether weight decay acts on it
 };
 
 class UpdateRule {
@@ -58,7 +58,7 @@ class UpdateRule {
     bool whole_update = false;   // adjust() makes the update itself; the optimizer has nothing to do
     bool whole_tensors = false;  // adjust() needs all elements of a tensor; with whole_update
     bool whole_range = false;    // observe() measures all parameters together, which several servers cannot
-    bool sends_own = false;      // workers are sent something else than the parameters: send()
+    bool sends_own = false;      // workers receive something other than the parameters: send()
     bool replica = false;        // workers push their parameters, and get them back changed
     bool advises = false;        // workers wait for the answer of on_report() before they continue with their gradient
   };
@@ -71,44 +71,45 @@ class UpdateRule {
 
   virtual ~UpdateRule() = default;
   virtual Needs needs() const { return {}; }
-  /// Why a gradient cannot be replaced by a step that an optimizer made of it; empty if it can.
+  /// The reason why a gradient cannot be replaced by a step of the worker's optimizer; empty if it can.
   virtual std::string why_not_steps() const { return ""; }
-  /// Why it has no use for gradients, and workers must push the steps of their own optimizers; empty if it has.
+  /// The reason why the rule cannot use gradients, so that workers must push steps of their own optimizers; empty if it can.
   virtual std::string why_not_gradients() const { return ""; }
-  /// A gradient is about to be used. Gets the whole range, before anything else is asked about this push.
+  /// Called with the whole range before a gradient is used, and before any other question about this push.
   virtual void observe(const Slice&, const Arrival&) {}
-  /// How many gradients a push is the sum of: weights decay as often.
+  /// How many gradients a push is the sum of, which is how often weights decay.
   virtual std::int64_t gradients_in_a_push() const { return 1; }
-  /// Factor of the rate, for this gradient alone. Where several are gathered for one update, which has one rate, their parts are scaled.
+  /// A factor of the rate, for this gradient alone. If several are gathered for one update, which has a single rate, their parts are scaled
+  /// instead.
   virtual double rate_factor(const Arrival&) const { return 1; }
   /// Whether adjust() does anything.
   virtual bool adjusts() const { return false; }
   virtual void adjust(const Slice&, const Arrival&) {}
-  /// After the update of a slice.
+  /// Called after the update of a slice.
   virtual void learn(const Slice&, const Arrival&) {}
-  /// A worker starts over: what was kept for it is discarded.
+  /// A worker starts over: discards its state.
   virtual void forget(const Slice& slice) {
     for_each_parallel(slice.place, slice.count, Scale{slice.kept_of_worker, slice.kept_of_worker, 0});
   }
-  /// Writes what a pull is answered with to `out`.
+  /// Writes the answer to a pull to `out`.
   virtual void send(const Slice&, float /*rate*/) {}
-  /// Worker-side: steps of its own between two pushes.
+  /// For workers: how many local steps they make between two pushes.
   virtual std::int64_t period() const { return 1; }
 
-  /// A worker has reported its forward pass; once for each minibatch.
+  /// A worker has reported its forward pass; called once per minibatch.
   virtual Advice on_report(int /*worker*/, const Report&) { return {}; }
   /// A worker has left; it may come back.
   virtual void on_leave(int /*worker*/) {}
   /// Null unless the rule has predictors.
   virtual const PredictorRecord* predictions() const { return nullptr; }
 
-  /// load() gets what save() returned, perhaps with another number of workers. A row that a checkpoint lacks is left out. ConfigError if
-  /// a row does not fit; then nothing has changed.
+  /// load() gets what save() returned, perhaps with another number of workers. Rows that a checkpoint lacks are missing. ConfigError if a
+  /// row does not fit; then nothing has changed.
   virtual std::vector<State> save() const { return {}; }
   virtual void load(std::span<const State>) {}
 };
 
-/// A row of the table: how to create a rule, and what must be known before there is one.
+/// A row of the table: how to create a rule, and what must be known before that.
 struct RuleKind {
   std::unique_ptr<UpdateRule> (*make)(const RuleSetup&);
   bool adds = false;  // with an optimizer that keeps nothing, a push is one addition to every parameter, and needs no lock

@@ -106,7 +106,7 @@ Slice Server::slice(std::int64_t offset, std::int64_t count, bool decay, float* 
 }
 
 void Server::grant(int index) {
-  if (consistency_->in_vain(index)) ++dropped_;  // the worker stopped, and what it computed will not arrive
+  if (consistency_->in_vain(index)) ++dropped_;  // the worker stops, and what it computed will not arrive
   worker(index).pulled_version = version_;
   consistency_->pulled(index);
 }
@@ -135,7 +135,7 @@ Advice Server::report(int index, const Report& report, const float* statistics) 
     again.in_vain = consistency_->in_vain(index);
     return again;
   }
-  if (statistics && setup_.statistics > 0 && std::isfinite(report.loss)) {  // the statistics of a pass that overflowed would stay forever
+  if (statistics && setup_.statistics > 0 && std::isfinite(report.loss)) {  // otherwise the statistics of a pass that overflowed would stay forever
     const auto share = static_cast<float>(config_.norm_share);
     if (in_rounds_) round_.report(setup_.place, {report.number, index}, statistics);
     else for_each(setup_.place, setup_.statistics, Blend{statistics_.get(), statistics, 1 - share, share});
@@ -153,7 +153,7 @@ Admission Server::push(int index, float* gradient, const Push& push) {
     ++dropped_;
     return admission;
   }
-  const float rate = config_.pushes_steps() ? 1 : push.rate;  // a step has it in it
+  const float rate = config_.pushes_steps() ? 1 : push.rate;  // a step already contains the rate
   Arrival arrival{.worker = index, .staleness = version_ - worker(index).pulled_version, .updates = version_, .rate = rate};
   ++staleness_[arrival.staleness];
   arrival.scale = push.scale;
@@ -250,7 +250,7 @@ void Server::apply_one(float* gradient, const Arrival& arrival) {
     adjust_in_blocks(gradient, arrival, now);
   } else {
     Worker& pusher = worker(arrival.worker);
-    if (rule_->needs().whole_update) {  // the rule must know for each tensor whether it decays
+    if (rule_->needs().whole_update) {  // for each tensor, the rule must know whether it decays
       for (const optim::Segment& segment : optimizer_.segments())
         rule_->adjust(slice(segment.offset, segment.count, segment.decay, gradient, pusher), arrival);
     } else {

@@ -1,7 +1,7 @@
 // The parameter server: update rule × consistency, over one range of the arena. Three verbs: pull, report, push.
 //
-// A plain state machine without threads, sockets or a clock: its caller (a virtual clock, threads with a lock, gRPC, MPI) passes it one
-// event after the other. The same order of events gives the same bits.
+// A plain state machine without threads, sockets or a clock: its caller (a virtual clock, threads with a lock, gRPC, MPI) passes it events
+// one by one. The same order of events gives the same bits.
 //
 //   pull     the worker gets the parameters, or has to wait (consistency)
 //   report   the loss and the batch norms' statistics of a forward pass; the rule answers with the factor of the gradient
@@ -30,8 +30,8 @@ std::shared_ptr<float[]> allocate_host(std::int64_t count);
 /// What a push carries besides its gradient.
 struct Push {
   float rate = 0;                   // of the schedule
-  float scale = 1;                  // as the server advised
-  double loss = 0;                  // NaN: not known
+  float scale = 1;                  // from the server's advice
+  double loss = 0;                  // NaN: unknown
   std::int64_t number = 0;          // sequence number of the minibatch, from 1 on, whichever worker computes it; 0: not numbered
   std::int64_t complete_below = 0;  // all minibatches below this one are complete on all servers
 };
@@ -80,11 +80,11 @@ class Server {
   void begin_anew() {
     for (int i = 0; i < std::ssize(workers_); ++i) consistency_->joined(i);
   }
-  /// No worker is present any more, though none has left: what was gathered is applied, and the state kept for each worker stays.
+  /// No worker is present any more, though none has left: applies what was gathered, and keeps each worker's state.
   void all_away();
-  /// What the worker computes will not arrive, and the worker stays in its round.
+  /// What the worker computes will not arrive; the worker stays in its round.
   void interrupted(int worker) { consistency_->refused(worker); }
-  /// The server stopped and resumes: the same for all workers.
+  /// The server was stopped and resumes: the same for all workers.
   void interrupted() {
     for (const int member : members()) interrupted(member);
   }
@@ -110,9 +110,9 @@ class Server {
   /// The minibatch is complete on all servers, whether it was pushed on its own or as part of another push.
   void complete(std::int64_t number) { ledger_.handle(number); }
 
-  // ---- what can be seen
+  // ---- what can be observed
   void show(float* into) const { for_each_parallel(setup_.place, length(), Copy{into, shown()}); }
-  /// What is evaluated: the parameters, or with ps.averaging their running mean.
+  /// The parameters to evaluate: the current ones or, with ps.averaging, their running mean.
   float* shown() const { return average_ && version_ > 0 ? average_.get() : parameters_; }
   bool averages() const { return average_ != nullptr; }
   float* parameters() const { return parameters_; }
@@ -132,7 +132,7 @@ class Server {
   using Array = Round::Array;
   std::vector<Array> arrays();  // its memory, without the parameters, to be read or filled
   std::vector<std::int64_t> numbers() const;
-  /// Those of them that say which workers may proceed, and after what.
+  /// The part of them that determines which workers may proceed, and when.
   std::vector<std::int64_t> consistency_numbers() const { return consistency_->save(); }
   std::vector<UpdateRule::State> rule_state() const { return rule_->save(); }
   /// `gathered`: whether the arrays of the update in progress are present. ConfigError if they do not fit; then nothing has changed.

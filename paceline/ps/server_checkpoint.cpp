@@ -8,7 +8,7 @@
 namespace paceline::ps {
 namespace {
 
-constexpr std::int64_t kMostCounted = std::int64_t{1} << 62;  // more of anything than any run has
+constexpr std::int64_t kMostCounted = std::int64_t{1} << 62;  // no run counts more of anything
 
 }  // namespace
 
@@ -22,7 +22,7 @@ std::vector<Server::Array> Server::arrays() {
   add("bookkeeping.previous", previous_, length());  // only if workers are restarted; a run is the same with and without it
   add("kept", kept_, length());
   add("kept_second", kept_second_, length());
-  if (average_) {  // the model of the checkpoint is the mean; what training continues with is here
+  if (average_) {  // the checkpoint's model is the mean, so the parameters that training continues with are saved here
     add("average", average_, length());
     result.push_back({"own_parameters", parameters_, length()});
   }
@@ -70,7 +70,7 @@ void Server::load(std::span<const std::int64_t> numbers, std::span<const UpdateR
     const std::int64_t steps = next_count();
     staleness[steps] = next_count();
   }
-  const bool same_workers = next() == std::ssize(workers_);  // otherwise they start over with what the server has
+  const bool same_workers = next() == std::ssize(workers_);  // otherwise they start over with the server's present parameters
   const auto before = consistency_->save();
   Round round = round_;
   std::vector<std::int64_t> pulled;

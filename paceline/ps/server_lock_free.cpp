@@ -1,8 +1,9 @@
 // Updates without a lock (ps.lock_free): Hogwild (Niu, Recht, Ré, Wright 2011), as in Project Adam (Chilimbi et al. 2014).
 //
-// What is noted of a push stays under the state's lock, which is held for an instant. The pass over memory is not: an addition to a
+// The bookkeeping of a push stays under the state's lock, which is held only briefly. The pass over memory does not: an addition to a
 // parameter is atomic, so none is lost, but pulls and pushes continue at the same time, and a worker may pull some parameters before
-// another one's push and some after it. Elements are read and written relaxed; whoever looks at the whole waits until the workers are idle.
+// another one's push and some after it. Elements are read and written with relaxed ordering; code that needs a consistent view waits until
+// the workers are idle.
 #include <atomic>
 
 #include "paceline/ps/server.h"

@@ -16,7 +16,7 @@
 namespace paceline::ps {
 namespace {
 
-/// Any settings within their ranges give a number that a clock can add up.
+/// Any settings within their ranges give durations that a clock can add up without overflow.
 Nanoseconds from_ms(double ms) {
   const double ns = ms * 1e6;
   return ns < static_cast<double>(kLongest.count()) ? Nanoseconds(std::llround(ns)) : kLongest;
@@ -26,7 +26,7 @@ struct Form {
   double shape = 0, tail = 0;
 };
 
-// A share draws a duration as a multiple of its mean.
+// A `share` draws a duration as a multiple of its mean.
 using Share = double (*)(const Form&, RandomStream&);
 
 double constant(const Form&, RandomStream&) { return 1; }
@@ -53,7 +53,7 @@ double exponential_tail(const Form& form, RandomStream& stream) {
   return 1 - form.tail - form.tail * std::log(1 - stream.uniform_double());
 }
 
-// Of an iteration's time to compute; those that are drawn are of a message's time too, with a form of its own.
+// Distributions of an iteration's compute time. The drawn ones also apply to message times, with parameters of their own.
 constexpr Entry<Share> kDistributions[] = {
     {"constant", "always the mean", constant},
     {"gamma", "gamma-distributed around the mean: the larger `shape`, the less variation", gamma},
@@ -62,14 +62,14 @@ constexpr Entry<Share> kDistributions[] = {
     {"trace", "replays the run in the file `trace`: the same visits in the same order, on the same minibatches", nullptr},
 };
 
-/// Null: a recorded run.
+/// Null for a recorded run.
 Share share_of(std::string_view setting, std::string_view distribution) {
   return find(std::span<const Entry<Share>>(kDistributions), setting, distribution).make;
 }
 
 bool is_among(const std::vector<std::int64_t>& numbers, int number) { return std::ranges::find(numbers, number) != numbers.end(); }
 
-/// How many times as long the worker takes as one that nothing slows down.
+/// The worker's slow-down factor.
 double factor_of(const TimingConfig& config, int workers, int worker) {
   const int number = worker % workers;
   const double place = workers > 1 ? static_cast<double>(number) / (workers - 1) : 0;
@@ -158,7 +158,7 @@ void TimingConfig::describe(Section& section) {
 }
 
 void validate(const TimingConfig& config, int workers) {
-  // The ranges stand in `describe` alone: a copy is told its own values.
+  // `describe` alone has the ranges, so a copy is assigned its own values to check them.
   TimingConfig copy = config;
   Config checker;
   checker.bind("timing", "", copy);

@@ -8,9 +8,9 @@
 //
 // The last four columns are the order of the run (struct Visit); a file of durations alone ends with push_ns.
 //
-// The lines of the workers stand as they came; those of one worker count on by one, from any number. Every worker has at least one, and
-// every line ends with a line feed, so that a file that was cut off is noticed. A run that is longer than the recording draws its durations
-// again from the start; replayed to the letter, it ends with an error.
+// The workers' lines are in order of arrival; the iterations of one worker are consecutive, starting at any number. Every worker has at
+// least one, and every line ends with a line feed, so that a truncated file is detected. A run that is longer than the recording starts
+// over with its durations; in an exact replay, it ends with an error.
 #include "paceline/ps/timing_trace.h"
 
 #include <algorithm>
@@ -124,7 +124,7 @@ std::vector<Recording> read(const TimingConfig& config, int workers) {
   return recordings;
 }
 
-/// Whether the numbers other than 0 are those from `first` on, each once.
+/// Whether the nonzero numbers are consecutive from `first` on, each exactly once.
 bool count_on(std::vector<std::int64_t> numbers, std::int64_t first) {
   std::ranges::sort(numbers);
   for (const std::int64_t number : numbers)

@@ -1,5 +1,5 @@
-// AdaSync (Dutta et al., "Slow and stale gradients can win the race", JSAIT 2021): k_async whose K grows while training. Early, a wrong
-// direction costs little and updates should be many; late, the noise of few and stale gradients is what keeps the loss up.
+// AdaSync (Dutta et al., "Slow and stale gradients can win the race", JSAIT 2021): k_async whose K grows while training. Early in training
+// a wrong direction costs little, and frequent updates help; later, the noise of few and stale gradients keeps the loss from falling.
 //
 //   K = K₀ (F₀ / F)^exponent, rounded; never less than it was, never more than the workers that are present
 //

@@ -17,7 +17,7 @@
 
 namespace paceline::ps {
 
-/// All present workers, however many.
+/// For K = all present workers, however many there are.
 inline constexpr std::int64_t kEverybody = std::numeric_limits<std::int64_t>::max();
 
 class Gathering : public Consistency {

@@ -35,7 +35,7 @@ Lstm<T>::Lstm(const LstmShape& shape, double rate, RandomStream random)
   gradient_ = zeros<T>(blocks_ * kBlock);
   fresh_first_ = fresh_second_ = zeros<T>(std::max(blocks_ * kBlock, features_));
 
-  // Units that only fill a block up keep weights of zero: their state stays zero, and so does every gradient that touches them.
+  // Padding units keep weights of zero: their state stays zero, and so does every gradient that involves them.
   const T bound = 1 / std::sqrt(static_cast<T>(shape.hidden));
   const auto draw = [&] { return static_cast<T>(random.uniform(-1.0f, 1.0f)) * bound; };
   for (std::int64_t index = 0; index < shape.layers; ++index) {
@@ -126,7 +126,7 @@ T Lstm<T>::tangent(const Step& step, std::span<const T> inputs_dot, const State&
 
 template <class T>
 T Lstm<T>::head(const AlignedVector<T>& features) const {
-  T result;  // the head is one row whose columns are the features
+  T result;  // the head is a single row whose columns are the features
   Simd<MultiplyTransposed<T>>::run({{features_ / kBlock, 1, weights_.data() + head_, features.data(), &result}, 1});
   return result;
 }

@@ -3,7 +3,7 @@
 //   i, f, o = σ(W [x, h, 1]),  g = tanh(W [x, h, 1]);   c' = f c + i g,  h' = o tanh c';   y = w · [h' of the last layer, 1]
 //
 // One training step is truncated after one time step: the carried state is a constant. Its gradient is then an outer product in every
-// layer, which Adam takes as it is (lstm_kernels.h). Float is what predictors run; double is for tests that hold derivatives against
+// layer, which Adam takes as it is (lstm_kernels.h). Predictors use float; double is for tests that compare derivatives with finite
 // differences.
 //
 // Invariant: the bits depend on the inputs alone, not on the width of the processor's vectors; one thread does everything.
@@ -25,14 +25,14 @@ struct LstmShape {
 template <class T>
 class Lstm {
  public:
-  /// What is carried from step to step: [layers][hidden, filled up with zeros to whole blocks].
+  /// The state carried from step to step: [layers][hidden, padded with zeros to whole blocks].
   struct State {
     AlignedVector<T> hidden, cell;
   };
 
-  /// One time step with all that training needs of it.
+  /// One time step with everything that training needs of it.
   struct Step {
-    AlignedVector<T> factors;      // for every layer [x, h, 1]: what its weights are multiplied by
+    AlignedVector<T> factors;      // for every layer [x, h, 1]: the factors of its weights
     AlignedVector<T> gates;        // [layers][blocks][kBlock]
     AlignedVector<T> cell_before;  // [layers][hidden]
     AlignedVector<T> cell_tanh;    // [layers][hidden]
@@ -74,7 +74,7 @@ class Lstm {
   std::int64_t padded_, blocks_;  // hidden units, filled up to whole blocks
   double rate_;
   std::vector<Layer> layers_;
-  std::int64_t head_, features_;                 // where the head's weights begin; their number, filled up
+  std::int64_t head_, features_;                 // where the head's weights begin; their padded number
   AlignedVector<T> weights_, first_, second_;    // layers, then the head
   T left1_ = 1, left2_ = 1;                      // β₁ᵗ, β₂ᵗ
   AlignedVector<T> hidden_gradient_, gradient_;  // scratch of train()

@@ -51,7 +51,7 @@ struct Multiply {
   }
 };
 
-/// Lane by lane, then the halves onto each other.
+/// Adds lane by lane, then folds the halves.
 template <class T>
 [[gnu::always_inline]] inline T sum_of_lanes(T (&lanes)[kUnits]) {
 #pragma GCC unroll 4

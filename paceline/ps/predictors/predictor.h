@@ -1,9 +1,8 @@
-// The two predictors of LC-ASGD (Li, He, Ren, Mao 2020, Algorithms 3 and 4), trained online, one step a report.
+// The two predictors of LC-ASGD (Li, He, Ren, Mao 2020, Algorithms 3 and 4), trained online, one step per report.
 //
 // Loss predictor: one series of losses in the order of arrival. Trained on (previous loss → this loss); then rolled out k steps, each from
-// the one before; their sum is the loss that the gradient will have missed.
-// Step predictor: for each worker, from (steps, t_comm, t_comp) of its last visit to the number of iterations of all workers between that
-// visit and this one; then predicts the same for the next.
+// the one before; their sum is the loss that the gradient will miss. Step predictor: for each worker, from (steps, t_comm, t_comp) of its
+// last visit to the number of iterations of all workers between that visit and this one; then predicts the same for the next.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +19,7 @@ namespace paceline::ps {
 struct PredictorConfig {
   std::int64_t layers = 2, hidden = 64;  // of each LSTM
   double rate = 1e-3;                    // Adam
-  std::int64_t longest = 64;             // steps that a loss is predicted ahead at most
+  std::int64_t longest = 64;             // how many steps ahead a loss is predicted, at most
   void describe(Section& section);
 };
 
@@ -36,13 +35,14 @@ class LossPredictor {
   ~LossPredictor();
   LossPredictor(LossPredictor&&) noexcept;
 
-  /// A loss has arrived: learn from the one before it, and look `steps` ahead (0 to PredictorConfig::longest: more are cut off).
-  /// `wants_derivative` costs as much as the forecast again; it is that of the predictions as functions of this loss, with the weights, the
-  /// standardisation and the carried state held constant. A loss that is not finite changes nothing: the last forecast stands.
+  /// Called when a loss arrives: learns from the previous one, and predicts `steps` ahead (0 to PredictorConfig::longest; more are cut
+  /// off). `wants_derivative` doubles the cost of the forecast; the derivative is that of the predictions by this loss, with the weights,
+  /// the standardisation and the carried state held constant. A loss that is not finite changes nothing, and the last forecast is returned
+  /// again.
   LossForecast observe(double loss, std::int64_t steps, bool wants_derivative);
 
   std::vector<float> save() const;          // weights, moments, standardisation, hidden state
-  void load(std::span<const float> state);  // ConfigError, and nothing changed, where its length does not fit the settings
+  void load(std::span<const float> state);  // ConfigError if the length does not fit the settings; then nothing has changed
 
  private:
   struct State;
@@ -56,14 +56,14 @@ class StepPredictor {
   ~StepPredictor();
   StepPredictor(StepPredictor&&) noexcept;
 
-  /// A visit of `worker` after `steps` iterations of all workers since its last one. Returns the prediction for the next visit, unrounded
-  /// and at least 0. At a worker's first visit there is nothing to learn, and `steps` is the caller's guess: it is returned as it stands
+  /// A visit of `worker` after `steps` iterations of all workers since its last one. Returns the prediction for the next visit, not rounded
+  /// and at least 0. At a worker's first visit there is nothing to learn, and `steps` is the caller's guess, which is returned unchanged
   /// until some worker has come twice. A time that is not finite counts as the mean.
   double observe(int worker, std::int64_t steps, double t_comm_s, double t_comp_s);
-  void forget(int worker);  // it left: its next visit is a first one
+  void forget(int worker);  // it left: its next visit counts as its first
 
   std::vector<float> save() const;
-  /// Also of another number of workers: those that the state does not know come for the first time. ConfigError as above.
+  /// The state may be of another number of workers: those that it lacks count as new. ConfigError as above.
   void load(std::span<const float> state);
 
  private:

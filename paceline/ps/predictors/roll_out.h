@@ -1,21 +1,22 @@
-// Predictions further ahead: each output is the input of the next step, and everything is differentiated by the first input.
+// Predictions several steps ahead: each output is the input of the next step, and everything is differentiated with respect to the first
+// input.
 #pragma once
 
 #include "paceline/ps/predictors/lstm.h"
 
 namespace paceline::ps {
 
-/// Room for roll-outs of an LSTM with one input; a roll-out leaves nothing behind but its first step.
+/// Memory for roll-outs of an LSTM with one input; the only result kept is the first step.
 template <class T>
 class RollOut {
  public:
   struct Forecast {
-    T sum = 0, derivative = 0;  // Σ of the outputs; its derivative by the input, the carried state and the weights held constant
+    T sum = 0, derivative = 0;  // Σ of the outputs; its derivative by the input, with the carried state and the weights held constant
   };
 
   explicit RollOut(const Lstm<T>& lstm) : step_(lstm.step()), dots_(lstm.step()), still_(lstm.state()) {}
 
-  /// `count` outputs from `input` and the state `before`. `first` becomes the first step, also where the count is 0.
+  /// Makes `count` outputs from `input` and the state `before`. Stores the first step in `first`, even if the count is 0.
   Forecast run(const Lstm<T>& lstm, T input, const typename Lstm<T>::State& before, std::int64_t count, bool wants_derivative,
                typename Lstm<T>::Step& first) {
     Forecast forecast;

@@ -6,7 +6,7 @@
 
 namespace paceline::ps {
 
-/// Ranks of Purpose::init far above the numbers of a network's parameters. Part of a run's bits.
+/// Ranks of Purpose::init, far above those of a network's parameters. Part of a run's bits.
 inline constexpr std::uint64_t kLossStream = std::uint64_t{1} << 32, kStepStream = kLossStream + 1;
 
 inline LstmShape shape_of(const PredictorConfig& config, std::int64_t inputs) {

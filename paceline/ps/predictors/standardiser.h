@@ -1,8 +1,8 @@
-// Running mean and deviation, by which predictors see every series around 0 and of size 1.
+// Running mean and deviation, with which predictors scale every series to mean 0 and deviation 1.
 //
-// Welford's formulas for the first 1000 values, after which each counts a thousandth (exponential forgetting: losses fall by orders of
-// magnitude). A value is counted before it is standardised, which bounds the result by √999 whatever comes; the first value, and a constant
-// series, become 0. The numbers are kept as floats, so that a checkpoint has all of them.
+// Welford's formulas for the first 1000 values, after which each counts a thousandth (exponential forgetting, because losses fall by orders
+// of magnitude). A value is counted before it is standardised, which bounds the result by √999 for any input; the first value, and a
+// constant series, become 0. The numbers are kept as floats, so that a checkpoint holds them exactly.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace paceline::ps {
 
 class Standardiser {
  public:
-  /// Counts a value and standardises it. What is not finite is not counted and becomes 0, the mean.
+  /// Counts a value and standardises it. Values that are not finite are not counted and become 0, the mean.
   float take(double given) {
     constexpr float kVisits = 1000;
     const auto value = static_cast<float>(given);
@@ -27,7 +27,7 @@ class Standardiser {
     return static_cast<float>((static_cast<double>(value) - mean_) / scale());
   }
 
-  /// Back to the series' own units: the sum of `count` values whose standardised sum is given.
+  /// Converts back to the series' own units: the sum of `count` values, given their standardised sum.
   float restore(double sum, double count = 1) const { return static_cast<float>(count * mean_ + scale() * sum); }
 
   bool empty() const { return count_ == 0; }
@@ -37,7 +37,7 @@ class Standardiser {
   }
 
  private:
-  /// Below a hundred-thousandth of the mean a deviation is rounding.
+  /// A deviation below a hundred-thousandth of the mean is rounding error.
   double scale() const { return std::max({static_cast<double>(deviation_), 1e-5 * std::fabs(mean_), 1e-30}); }
 
   float count_ = 0, mean_ = 0, deviation_ = 0;

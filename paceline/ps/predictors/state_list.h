@@ -1,4 +1,4 @@
-// The state of a predictor as one list of floats: it names its parts once, and both directions follow from that.
+// The state of a predictor as one list of floats: the predictor lists its parts once, for saving and loading alike.
 #pragma once
 
 #include <span>
@@ -11,10 +11,10 @@ using StateList = std::vector<std::span<float>>;
 
 std::size_t length_of(const StateList& parts);
 std::vector<float> joined(const StateList& parts);
-/// The opposite of joined().
+/// The inverse of joined().
 void fill(const StateList& parts, std::span<const float> state);
 
-/// ConfigError unless a saved state has the length that the present settings need; `what` begins the message.
+/// ConfigError unless a saved state has the length that the current settings need; `what` begins the message.
 void check_length(std::span<const float> state, std::size_t expected, std::string_view what);
 
 }  // namespace paceline::ps

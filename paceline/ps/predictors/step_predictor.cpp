@@ -15,7 +15,7 @@ struct StepPredictor::State {
   struct Worker {
     Lstm<float>::State carried;     // before `inputs`
     std::array<float, 3> inputs{};  // steps, t_comm, t_comp of its last visit
-    float known = 0;                // 1: it has been here
+    float known = 0;                // 1: it has visited before
 
     StateList parts() { return {carried.hidden, carried.cell, inputs, {&known, 1}}; }
   };

@@ -1,4 +1,5 @@
-// Apply as it comes:  w ← w − γ g(w_old).  With a consistency that gathers (bsp, k_*) the gradient is the mean of the group: SSGD.
+// Applies every gradient as it arrives:  w ← w − γ g(w_old).  With a consistency that gathers (bsp, k_*) the gradient is the mean of the
+// group: SSGD.
 #include "paceline/ps/rule.h"
 
 namespace paceline::ps {

@@ -3,8 +3,8 @@
 //   constant   g + λ₀ g⊙g⊙(w − w_bak)
 //   adaptive   MS ← m·MS + (1−m) g²,  λ = λ₀ / √(MS + ε)          MS of each worker, as in the authors' code
 // w_bak is what the worker had pulled. The authors' code starts it at zero, which makes the first push wrong; here it is what was sent.
-// `dc_staleness_aware` divides the rate by the staleness as well (staleness_aware.cpp): a Taylor expansion is good nearby, and far away a
-// short step does less harm.
+// `dc_staleness_aware` divides the rate by the staleness as well (staleness_aware.cpp): the Taylor expansion is accurate for small
+// distances; for large ones, a shorter step does less harm.
 #include <algorithm>
 
 #include "paceline/ps/config.h"

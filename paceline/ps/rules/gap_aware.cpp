@@ -1,6 +1,5 @@
 // Gap-aware ASGD (Barkai, Hakimi, Schuster 2020): an element of a gradient is divided by how far its parameter has moved meanwhile,
-// measured in usual steps:  g / (1 + |w − w_bak| / C),  C a running RMS of the steps that the server made (decay γ, corrected for its
-// start).
+// measured in usual steps:  g / (1 + |w − w_bak| / C),  C a running RMS of the steps that the server made (decay γ, with bias correction).
 //   ps.gap_rate=current   of the steps as they were made, each with its own rate: when the rate falls, old and longer steps stay in the
 //                         mean for a while, and the penalty fades
 //   ps.gap_rate=maximal   of the steps divided by their rates, times the largest rate so far: the published code's, where the penalty of a

@@ -1,7 +1,7 @@
 // HeLoCo (Al Asif et al., arXiv 2606.00271): the outer momentum m says where training is going; a push that disagrees is corrected before
 // the outer Nesterov step. For each tensor b, with c = cos(Δ_b, m_b) and conf = ‖Δ_b‖ / (‖Δ_b‖ + κ‖m_b‖ + ε):
 //   c ≥ c_ok    Δ_b as it is
-//   c < 0       Δ_b − β c ‖Δ_b‖ m̂_b,  β = min(k_s (−c) conf, β_max): it loses some of the component against m
+//   c < 0       Δ_b − β c ‖Δ_b‖ m̂_b,  β = min(k_s (−c) conf, β_max): loses some of the component against m
 //   between     turned towards m̂_b at constant length:  u ∝ (1 − λ) Δ̂_b + λ m̂_b,  λ = min(k_d (c_ok − c) conf, 1)  (λ is our reading)
 // Each of them is keep · Δ + turn · m, with two numbers of the tensor.
 #include <algorithm>

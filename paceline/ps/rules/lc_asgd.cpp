@@ -1,9 +1,9 @@
 // LC-ASGD (Li, He, Ren, Mao 2020): ASGD whose gradient is that of the loss plus λ times the loss that the server predicts for the steps
-// which the gradient will miss. What that gradient is depends on how the formula is read (readings.h); each reading multiplies ∇ℓ by a
-// number, which the server tells the worker when it reports its loss and which comes back with the push.
+// which the gradient will miss. The formula can be read in several ways (readings.h); each reading multiplies ∇ℓ by a number, which the
+// server sends to the worker in answer to its loss, and which comes back with the push.
 //
-// The server's half (Algorithms 2 to 4): from a worker's report, how many steps its gradient will miss, the losses of those steps, and that
-// number.
+// The server's half (Algorithms 2 to 4): predicts from a worker's report how many steps its gradient will miss and the losses of those
+// steps, and computes that number.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -17,7 +17,7 @@
 namespace paceline::ps {
 namespace {
 
-constexpr float kMostReports = 1 << 20;  // a worker that has reported nothing for longer has never done so
+constexpr float kMostReports = 1 << 20;  // a worker whose last report is older than this counts as never having reported
 constexpr const char* kState = "predictors";
 
 class LcAsgd final : public UpdateRule {

@@ -2,7 +2,7 @@
 // begins where the outer momentum will have carried the parameters by the time at which it pushes.
 //   push   m ← μ m + Δ;  θ ← θ − η m              pull   θ − η (μ + μ² + … + μ^τ̄) m
 // τ̄ outer steps: ps.look_ahead, or the mean staleness so far (sums are exact in a checkpoint's floats up to 2²⁴). The geometric sum is our
-// reading: what τ̄ steps without news would add.
+// reading: what τ̄ steps without new gradients would add.
 #include <cmath>
 
 #include "paceline/base/error.h"

@@ -1,8 +1,9 @@
-// ASGD whose rate stays below what its delay can bear: on a quadratic of curvature h, a step with gradients k updates old is stable up to
+// ASGD whose rate stays below the limit that its delay allows: on a quadratic of curvature h, a step with gradients k updates old is stable
+// up to
 //   γ < 2 sin(π / (4k + 2)) / h
-// so the rate of a push is the smaller one of the schedule's and ps.stability_margin times that. k is the running mean of the staleness. h
-// is measured along the way: of successive pushes, Σ⟨g − g', w − w'⟩ / Σ‖w − w'‖² with the points w that the workers had pulled, both sums
-// running means of decay ps.curvature_decay. Noise that two gradients do not share averages out of the numerator.
+// so the rate of a push is the smaller of the schedule's and ps.stability_margin times that limit. k is the running mean of the staleness.
+// h is estimated from successive pushes, Σ⟨g − g', w − w'⟩ / Σ‖w − w'‖² with the points w that the workers had pulled, both sums being
+// running means with decay ps.curvature_decay. Noise that two gradients do not share averages out of the numerator.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -59,7 +60,7 @@ class StabilityCap final : public UpdateRule {
   double decay_, margin_;
   // Floats, as a checkpoint has them: a resumed run continues with the same bits.
   float product_ = 0, square_ = 0;  // running means of ⟨Δg, Δw⟩ and ‖Δw‖²; their common start cancels
-  float staleness_ = 0, seen_ = 0;  // its running mean; 1 once there was a push
+  float staleness_ = 0, seen_ = 0;  // its running mean; 1 once there has been a push
 };
 
 }  // namespace

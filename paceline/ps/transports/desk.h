@@ -1,6 +1,6 @@
 // A server's desk for one worker: it answers the worker's requests, whatever the transport, and holds its buffers.
 //
-//   head ─ room_for(head): where its payload goes ─ answer(head) ─ a reply, to be sent before the next request
+//   head ─ room_for(head): where its payload is stored ─ answer(head) ─ a reply, to be sent before the next request
 #pragma once
 
 #include "paceline/ps/transports/service.h"
@@ -10,7 +10,8 @@ namespace paceline::ps {
 
 /// Throws ConfigError if a worker that joins with this text has another model, compression or recipe than the server.
 void check_alike(const wire::Join& join, std::string_view text, const ArenaLayout& layout, const ServiceOptions& options);
-/// The longest text that a joining worker may send: room for one that fits, and for one that does not, so that it can be told why.
+/// The longest text that a joining worker may send: enough for one that matches and for one that does not, so that the worker can be told
+/// why.
 std::int64_t longest_introduction(const ArenaLayout& layout, const ServiceOptions& options);
 /// What a joining worker is told.
 wire::Joined welcome(int worker, ConcurrentServer& concurrent, const ServiceOptions& options);
@@ -31,7 +32,7 @@ class Desk {
 
   /// Throws DataError if the head is not a request, or its payload has the wrong size.
   std::span<std::byte> room_for(std::string_view head);
-  /// Valid until the next answer. What the server throws becomes a reply too. A pull waits for its turn.
+  /// Valid until the next answer. What the server throws becomes a reply as well. A pull waits for its turn.
   Reply answer(std::string_view head);
   Reply failure(const std::exception& error);
 
@@ -58,7 +59,7 @@ class Desk {
   std::vector<float> statistics_;
   std::optional<PushDecoder> decoder_;
   std::vector<std::byte> code_;
-  std::string text_;   // of a failure
+  std::string text_;   // the message of an error
   std::string state_;  // on its way to an observer, or from a worker
   std::int64_t most_of_state_;
 };

@@ -21,7 +21,7 @@ namespace paceline::ps {
 
 class GrpcServer final : public Service {
  public:
-  /// ConfigError for an address that cannot be served, or must not be without certificates.
+  /// ConfigError for an address that cannot be served, or must not be served without certificates.
   GrpcServer(std::shared_ptr<ConcurrentServer> concurrent, const ArenaLayout& layout, const ServiceOptions& options);
   ~GrpcServer() override;  // ends all streams, so that their workers have left
   GrpcServer(const GrpcServer&) = delete;
