@@ -9,7 +9,7 @@
 
 namespace paceline::observe {
 
-using paceline::plural, paceline::show_count;  // for rooms that do not depend on base
+using paceline::plural, paceline::show_count;  // defined in base, for rooms that do not depend on this one
 
 std::string show_large(double number);                 ///< 11.2 M, 940 (three digits and a letter)
 std::string show_rate(double per_second);              ///< 4,065 or 4.07 (at least three digits); - if there is none

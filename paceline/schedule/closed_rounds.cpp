@@ -9,7 +9,7 @@ namespace {
 
 using Rounds = std::vector<Round>;
 
-/// p ranks, k of them on a host.
+/// p ranks, k of them on each host.
 struct Shape {
   Shape(const Problem& problem, int per_host) : p(problem.size), k(std::min<std::int64_t>(per_host, p)), n(problem.count) {}
   std::int64_t p, k, n;
@@ -35,7 +35,7 @@ Rounds around(const Shape& of, Collective collective) {
   return rounds;
 }
 
-/// Everybody with everybody at once. Of what arrives for a rank's own part, the first is added as it comes.
+/// All ranks exchange with all others at once. Of the data that arrives for a rank's own part, the first message is reduced in place.
 Rounds at_once(const Shape& of, Collective collective) {
   const std::int64_t part = of.n / of.p, others = of.p - of.k;
   Round round;

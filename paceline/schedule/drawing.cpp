@@ -25,7 +25,7 @@ struct Message {
   bool reduces = false;
 };
 
-/// What all ranks do together.
+/// The steps of all ranks together.
 struct Play {
   std::vector<Message> messages;                        // in the order of their rounds
   std::vector<std::int64_t> bounds;                     // of the stretches into which all ranges cut a buffer
@@ -35,7 +35,7 @@ struct Play {
   std::int64_t length() const { return bounds.back(); }
 };
 
-/// A barrier's messages are empty; in a picture they carry the set of ranks that have arrived, in a buffer of one element.
+/// A barrier's messages are empty; in a drawing they carry the set of ranks that have arrived, in a buffer of one element.
 Range visible(const Step& step, Collective collective) { return collective == Collective::barrier ? Range{0, 1} : step.range; }
 
 /// The k-th message from one rank to another is the k-th in both lists.

@@ -1,8 +1,8 @@
-// An algorithm as a picture: ranks side by side, rounds downwards, every message an arrow. A self-contained SVG for light and dark
+// Draws an algorithm: ranks side by side, rounds from top to bottom, every message as an arrow. A self-contained SVG for light and dark
 // backgrounds.
 //
-// Each rank's buffer is a bar, drawn before the first round and after each one; its parts are the darker the more ranks' elements they
-// hold. An arrow begins at the part that it carries and ends at the part that it changes.
+// Each rank's buffer is a bar, drawn before the first round and after each one; the more ranks have contributed to a part, the darker it
+// is. An arrow begins at the part that it carries and ends at the part that it changes.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@
 
 namespace paceline::schedule {
 
-/// Looks at all ranks, not at problem.rank. Throws ConfigError if the algorithm is unknown or does not offer the collective, and for
-/// illegibly large pictures: size² · chunks is at most 4096.
+/// Draws all ranks, whatever problem.rank is. Throws ConfigError if the algorithm is unknown or does not offer the collective, and for
+/// illegibly large drawings: size² · chunks is at most 4096.
 std::string drawing(std::string_view algorithm, const Problem& problem);
 
 }  // namespace paceline::schedule

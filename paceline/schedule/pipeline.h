@@ -62,7 +62,7 @@ struct PipelineMessage {
   bool gradients = false;
   bool operator==(const PipelineMessage&) const = default;
 };
-/// What a step waits for, and what it passes on; nothing at the ends of the model, or if one rank has both sides of the border.
+/// What a step waits for, and what it passes on; nullopt at the ends of the model, or if one rank has both sides of the border.
 std::optional<PipelineMessage> received(const PipelineProblem& problem, int rank, const PipelineStep& step);
 std::optional<PipelineMessage> sent(const PipelineProblem& problem, int rank, const PipelineStep& step);
 
@@ -89,7 +89,7 @@ int resolve_chunks(const Entry<PipelineSchedule>& schedule, std::int64_t chunks)
 /// The steps of one rank, after a check of the problem. ConfigError says what would work.
 PipelineSteps steps_of(const Entry<PipelineSchedule>& schedule, const PipelineProblem& problem, int rank);
 void check(const Entry<PipelineSchedule>& schedule, const PipelineProblem& problem);
-/// Whether it computes gradients of weights apart, after it has handed those of inputs on.
+/// Whether it computes gradients of weights separately, after it has passed on those of inputs.
 bool puts_off_weights(const PipelineSchedule& schedule, int chunks);
 /// The share of its time that a rank idles, by the formula: idle / (idle + busy).
 double bubble_share(const PipelineSchedule& schedule, const PipelineProblem& problem, const PipelineCosts& costs);

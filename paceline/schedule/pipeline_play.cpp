@@ -46,7 +46,7 @@ class Player {
 
   int stage_of(int rank, const PipelineStep& step) const { return step.chunk * problem_.stages + rank; }
 
-  /// When the step's inputs are available; nothing if they are not computed yet.
+  /// When the step's inputs are available; nullopt if they are not computed yet.
   std::optional<double> ready(int rank, const PipelineStep& step) const {
     const int stage = stage_of(rank, step);
     double when = 0;

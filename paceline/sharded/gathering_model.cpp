@@ -12,7 +12,7 @@ namespace {
 
 using tensor::Role;
 
-/// The hooks of a pass, with ours around them: what comes into memory is there before, and goes after.
+/// Wraps the hooks of a pass: memory is committed before the caller's hook runs, and released after it.
 nn::UnitHooks around(const nn::UnitHooks* given, nn::UnitHooks own) {
   if (!given) return own;
   const auto both = [](const auto& first, const auto& second) {
@@ -63,7 +63,7 @@ void GatheringModel::gather(std::size_t unit) {
 void GatheringModel::drop(std::size_t unit) {
   if (const auto& borrows = units()[unit].borrows) drop(*borrows);
   if (stage_ < 3 || units_[unit].state == State::absent) return;
-  if (units_[unit].state == State::coming) lane_.wait(units_[unit].ticket);  // after an error: its memory is being filled
+  if (units_[unit].state == State::coming) lane_.wait(units_[unit].ticket);  // after an error: its memory is still being written
   const tensor::OwnedRange range = range_of(unit);
   units_[unit].state = State::absent;
   for (const tensor::OwnedRange& part : arena().owners(Role::parameter).within(range.begin, range.end))
@@ -71,7 +71,7 @@ void GatheringModel::drop(std::size_t unit) {
   model_->units_go({unit, unit + 1});
 }
 
-// On a GPU the gather is enqueued where the pass is: its streams keep the order.
+// On a GPU the gather is enqueued on the stream of the pass, which keeps the order.
 void GatheringModel::request(std::size_t unit, bool training) {
   if (const auto& borrows = units()[unit].borrows) request(*borrows, training);
   Presence& presence = units_[unit];
@@ -108,9 +108,9 @@ nn::Traffic GatheringModel::traffic() const {
   return traffic;
 }
 
-// What comes holds anything, and a pass writes the entries alone: the padding between them becomes zeros here.
+// Newly committed memory has arbitrary content, and a pass writes only the entries: this zeroes the padding between them.
 void GatheringModel::commit_gradients(std::size_t unit) {
-  if (const auto& borrows = units()[unit].borrows) commit_gradients(*borrows);  // it adds to what this unit makes of them
+  if (const auto& borrows = units()[unit].borrows) commit_gradients(*borrows);  // its gradient is added to what this unit computes
   const tensor::OwnedRange range = range_of(unit);
   arena().commit(Role::gradient, range.begin, range.end);
   const nn::Unit& found = units()[unit];
@@ -147,8 +147,8 @@ void GatheringModel::walk(const at::Tensor& input, const nn::Pass& pass, const n
 }
 
 void GatheringModel::go_back(nn::Units range, const nn::Pass& pass, const std::function<void(const nn::Pass&)>& body) {
-  std::size_t next = range.last - 1;  // to go back
-  // A model that computes units again before they go back makes forward passes in between.
+  std::size_t next = range.last - 1;  // for the backward pass
+  // A model that recomputes units before their backward passes makes forward passes in between.
   const auto before_forward = [&](std::size_t unit) { hold(unit, kNone, true); };
   const auto after_forward = [&](std::size_t unit) {
     if (unit != next) drop(unit);
@@ -156,7 +156,7 @@ void GatheringModel::go_back(nn::Units range, const nn::Pass& pass, const std::f
   const auto before_backward = [&](std::size_t unit) {
     next = unit > range.first ? unit - 1 : kNone;
     hold(unit, next, true);
-    commit_gradients(unit);  // also where weight gradients come later: a norm makes its own together with its input's
+    commit_gradients(unit);  // also if weight gradients are computed later: a norm computes its own together with its input's
   };
   const auto after_backward = [&](std::size_t unit) { drop(unit); };
   const nn::UnitHooks hooks = around(pass.hooks, {before_forward, after_forward, before_backward, after_backward});
@@ -192,7 +192,7 @@ void GatheringModel::sit_out_back(nn::Units range, const nn::Pass& pass, const n
   go_back(range, pass, [&](const nn::Pass& inner) { model_->sit_out_back(range, inner, ready); });
 }
 
-// Copies of what is here are made when it comes; of what is absent there is none.
+// Copies of units that are present are made when they arrive; absent ones have none.
 void GatheringModel::refresh() {
   if (stage_ < 3) model_->refresh();
 }

@@ -1,14 +1,14 @@
-// A model of which this rank holds a part: what a unit needs comes into memory when it computes, and goes after it.
+// A model of which this rank holds only a part: what a unit needs is brought into memory when the unit computes, and released afterwards.
 //
-// Under ZeRO's stage 2 these are the gradients, which a backward pass needs memory for, unit by unit; whoever reduces them releases them.
-// Under stage 3 they are the parameters too: before a unit's forward or backward pass they are gathered from their owners, the next unit's
-// meanwhile in a thread of its own, and released after it. Only the last unit of a forward pass stays, since its backward pass comes next.
-// A unit that borrows parameters of another one (tied embeddings) has that one come and go with it.
-// So every pass is collective along the data axis: all its ranks make the same ones in the same order, those without samples by
-// sit_out_run() and sit_out_back().
+// Under ZeRO's stage 2 these are the gradients, for which a backward pass needs memory unit by unit; whoever reduces them releases them.
+// Under stage 3 they are also the parameters: they are gathered from their owners before a unit's forward or backward pass, while a
+// separate thread gathers the next unit's, and released after it. Only the last unit of a forward pass stays, since its backward pass comes
+// next. A unit that borrows parameters of another one (tied embeddings) brings that one in and releases it with itself. So every pass is
+// collective along the data axis: all its ranks make the same passes in the same order, those without samples by sit_out_run() and
+// sit_out_back().
 //
-// Views stay where they are, since the arena's addresses do. Strategies and passes use it like the model that it decorates; what only
-// the network itself knows (its untrained tensors, what is tied) is asked of network().
+// Views stay valid, since the arena's addresses do not change. Strategies and passes use this like the model that it decorates; network()
+// answers what only the network itself knows (its untrained tensors, which weights are tied).
 #pragma once
 
 #include <atomic>
@@ -22,8 +22,8 @@ namespace paceline::sharded {
 
 class GatheringModel final : public nn::Model {
  public:
-  /// `comm`: the data axis. Under stage 3 the arena's parameters are owned by parts of units from now on. Collective. ConfigError if
-  /// stage 3 finds one unit only.
+  /// `comm`: the data axis. Under stage 3, the arena's parameters are from now on owned in parts of units. Collective. ConfigError if stage
+  /// 3 finds only one unit.
   GatheringModel(std::shared_ptr<nn::Model> model, comm::Communicator& comm, const Clock& clock, int stage);
 
   const nn::Model& network() const override { return model_->network(); }
@@ -53,7 +53,7 @@ class GatheringModel final : public nn::Model {
   void sit_out_run(nn::Units range, bool trained) override;
   void sit_out_back(nn::Units range, const nn::Pass& pass, const nn::GradientReady& ready) override;
 
-  /// Stage 3: all parameters are in memory, on all ranks; or the own ones alone again. Collective.
+  /// Stage 3: brings all parameters into memory on all ranks; or releases all but the rank's own. Collective.
   void gather_all();
   void release_all();
 
@@ -65,23 +65,23 @@ class GatheringModel final : public nn::Model {
 
   tensor::OwnedRange range_of(std::size_t unit) const;
   std::vector<tensor::OwnedRange> shared_ranges(std::size_t unit) const;  // without private entries, which never leave their rank
-  /// Waits until the unit is here, and has `next` come, unless it is kNone.
+  /// Waits until the unit is in memory, and starts to gather `next`, unless it is kNone.
   void hold(std::size_t unit, std::size_t next, bool training);
   void drop(std::size_t unit);
   void request(std::size_t unit, bool training);
   void gather(std::size_t unit);
   void commit_gradients(std::size_t unit);
-  /// body(pass), with units that come before they go back, and are dropped after.
+  /// Runs body(pass), with units gathered before their backward passes and released after them.
   void go_back(nn::Units range, const nn::Pass& pass, const std::function<void(const nn::Pass&)>& body);
 
   std::shared_ptr<nn::Model> model_;
-  std::unique_ptr<comm::Communicator> comm_;  // of the gathers alone: gradients are in flight at the same time
+  std::unique_ptr<comm::Communicator> comm_;  // for the gathers alone: gradients are in flight at the same time
   const Clock& clock_;
   int stage_;
 
   struct Presence {
     State state = State::here;
-    data_parallel::Lane::Ticket ticket = 0;  // of the gather, while it comes
+    data_parallel::Lane::Ticket ticket = 0;  // of the gather that is in progress
   };
   std::vector<Presence> units_;
   std::int64_t bytes_sent_ = 0;  // by training passes

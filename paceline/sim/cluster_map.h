@@ -1,7 +1,7 @@
 // Ranks on the hosts of a cluster, and the links between them: a port for each rank inside its host, a link of each host into the network,
 // switches above groups of hosts. Any host's link and any switch may be slower than the others.
 //
-// Ranks lie as in a mesh (comm/mesh.h): tensor innermost, then data, pipeline outermost. Servers are hosts of their own behind the
+// Ranks lie as in a mesh (comm/mesh.h): tensor innermost, then data, pipeline outermost. Servers are separate hosts, numbered after the
 // workers'.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace paceline::sim {
 
-/// What is not as the cluster says. Numbers count from 0.
+/// A deviation from the cluster's description. Numbers count from 0.
 struct Faults {
   struct Slow {
     std::int64_t number = 0;
@@ -28,16 +28,16 @@ struct Place {
 
 class ClusterMap {
  public:
-  /// `hosts_per_switch` of 0: one switch that never is too narrow, unless the cluster is an oversubscribed fat tree, whose switches then
-  /// have kHostsPerSwitch. ConfigError if the cluster has fewer devices than the mesh, or a fault is of a host or switch that is not
-  /// there.
+  /// `hosts_per_switch` 0: a single switch that is never a bottleneck, unless the cluster is an oversubscribed fat tree, whose switches
+  /// then have kHostsPerSwitch. ConfigError if the cluster has fewer devices than the mesh, or a fault names a host or switch that does not
+  /// exist.
   ClusterMap(const perf::Cluster& cluster, int data, int pipeline, int tensor, int servers, std::int64_t hosts_per_switch,
              const Faults& faults = {});
   static constexpr std::int64_t kHostsPerSwitch = 16;
 
   int ranks() const { return data_ * pipeline_ * tensor_; }
   int servers() const { return servers_; }
-  int hosts() const { return static_cast<int>(host_factor_.size()); }  // servers' included
+  int hosts() const { return static_cast<int>(host_factor_.size()); }  // including servers
   int switches() const { return static_cast<int>(switch_factor_.size()); }
   Place place_of(int rank) const { return {rank / tensor_ % data_, rank / tensor_ / data_, rank % tensor_}; }
   int rank_at(const Place& place) const { return (place.pipeline * data_ + place.data) * tensor_ + place.tensor; }
@@ -45,7 +45,7 @@ class ClusterMap {
   int host_of_server(int server) const { return workers_hosts_ + server; }
   int switch_of(int host) const { return host / static_cast<int>(per_switch_); }
 
-  /// Groups of an axis, numbered from 0, and who is in one, in the order of the axis.
+  /// Groups of an axis, numbered from 0, and their members, in the order of the axis.
   int groups(schedule::Action::Axis axis) const { return ranks() / size(axis); }
   int size(schedule::Action::Axis axis) const;
   int group_of(schedule::Action::Axis axis, int rank) const;
@@ -54,18 +54,18 @@ class ClusterMap {
   const perf::Cluster& cluster() const { return cluster_; }
   double port_bytes_per_s() const { return cluster_.inside.bandwidth.value; }
   double host_bytes_per_s(int host) const;
-  double switch_bytes_per_s(int number) const;  // of what goes up, or comes down
+  double switch_bytes_per_s(int number) const;  // in each direction
   bool has_switches() const { return switches() > 1; }
-  /// Whether all hosts are alike, with nothing above them that could be too narrow.
+  /// Whether all hosts are alike, with no bottleneck above them.
   bool is_even() const { return even_ && !has_switches(); }
 
-  /// The links that a network is made of, in the order of their numbers there.
+  /// The links of the network, in the order of their numbers there.
   void add_links(Network& network) const;
   std::size_t port_link(int rank, bool out) const { return 2 * static_cast<std::size_t>(rank) + out; }
   std::size_t host_link(int host, bool out) const { return 2 * static_cast<std::size_t>(ranks() + host) + out; }
   std::size_t switch_link(int number, bool out) const { return 2 * static_cast<std::size_t>(ranks() + hosts() + number) + out; }
 
-  /// What a message between two hosts, or two ranks of one, costs.
+  /// The cost of a message between two hosts, or between two ranks of one.
   struct Way {
     double latency_s = 0, bytes_per_s = 0;
     std::vector<Use> uses;
@@ -77,8 +77,8 @@ class ClusterMap {
   perf::Cluster cluster_;
   int data_, pipeline_, tensor_, servers_, devices_, workers_hosts_ = 1;
   std::int64_t per_switch_ = 1;
-  std::vector<double> host_factor_, switch_factor_;  // by which they are slower
-  bool even_;                                        // none is
+  std::vector<double> host_factor_, switch_factor_;  // slow-down factors
+  bool even_;                                        // no factor differs from 1
 };
 
 }  // namespace paceline::sim

@@ -18,7 +18,7 @@ struct Sides {
   int queued() const { return std::max({sends, receives, 1}) - 1; }
 };
 
-/// The state of one play.
+/// The state of one simulation.
 class Player {
  public:
   Player(const ClusterMap& layout, std::span<const int> members, std::span<const double> arrivals, double bytes)
@@ -103,7 +103,7 @@ class Player {
     return layout_.has_switches() && layout_.switch_of(host(message.from)) != layout_.switch_of(host(message.to));
   }
 
-  /// What one side needs for its messages of this kind.
+  /// The time that one side needs for its messages of this kind.
   double seconds(const Message& message, bool out) const {
     const int member = out ? message.from : message.to;
     const auto m = static_cast<std::size_t>(member);
@@ -130,7 +130,7 @@ class Player {
   std::span<const int> members_;
   double bytes_;
   std::vector<int> host_;                                    // by member
-  std::vector<double> at_, next_;                            // by member: when its last round was over; and this one
+  std::vector<double> at_, next_;                            // by member: when its previous round ended; and this one
   std::vector<Sides> ports_, across_, hosts_, switches_;     // of this round: by member, by member, by host, by switch
   std::vector<Sides> ports_all_, hosts_all_, switches_all_;  // of all rounds
 };

@@ -1,10 +1,10 @@
-// Plays a collective message by message: all ranks' lists of steps (schedule/schedule.h) on hosts whose links may differ, from ranks that
-// may come at different times.
+// Simulates a collective message by message: all ranks' lists of steps (schedule/schedule.h), on hosts whose links may differ, from ranks
+// that may arrive at different times.
 //
-// A rank begins a round when its own last one is over. A message moves once both its ranks have begun the round, and takes as long as the
-// slower side needs for all that it moves in the round: α, a gap for each further message, and the bytes over the bandwidth of the rank's
-// port, of its host, whose ranks share it, and of the switches above. Where all hosts are equal and all ranks have the same to do in every
-// round, that is schedule/cost.h's critical path.
+// A rank begins a round when its previous one is over. A message starts once both of its ranks have begun the round, and takes as long as
+// the slower side needs for everything that it sends or receives in the round: α, a gap for each further message, and the bytes divided by
+// the bandwidth of the rank's port, of its host, whose ranks share it, and of the switches above. If all hosts are equal and all ranks have
+// the same work in every round, the result is schedule/cost.h's critical path.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@ using schedule::Collective;
 
 constexpr int kVeryMany = 128;
 
-/// Bytes that cross a host's link, where its ranks do what they can inside: a ring's, of hosts.
+/// Bytes that cross a host's link if its ranks first do what they can inside the host: those of a ring of hosts.
 double crossing(Collective collective, double bytes, double hosts) {
   const double once = bytes * (hosts - 1) / hosts;
   return collective == Collective::barrier ? 0 : collective == Collective::allreduce ? 2 * once : once;
@@ -26,7 +26,7 @@ bool is_collective(Action::Exchange exchange) { return exchange <= Action::Excha
 
 Collective collective_of(Action::Exchange exchange) {
   ensure(is_collective(exchange), "an exchange among all ranks of an axis is a collective");
-  return static_cast<Collective>(exchange);  // both begin with the same seven
+  return static_cast<Collective>(exchange);  // both enumerations begin with the same seven
 }
 static_assert(static_cast<int>(Action::Exchange::allreduce) == static_cast<int>(Collective::allreduce) &&
               static_cast<int>(Action::Exchange::all_to_all) == static_cast<int>(Collective::all_to_all) &&
@@ -50,12 +50,12 @@ const Collectives::Shape& Collectives::shape_of(const Action& action, const std:
   if (problem.count > 0)
     problem.chunks = std::min(
         row.make.chunks(problem, static_cast<std::int64_t>(static_cast<double>(action.elements) * action.element_bytes)), problem.count);
-  // As perf does, among many ranks: the next number of chunks costs nearly the same.
+  // Like perf, among many ranks: the next number of chunks costs nearly the same.
   if (size >= kVeryMany) problem.chunks = std::int64_t{1} << std::lround(std::log2(static_cast<double>(problem.chunks)));
   const auto [at, fresh] = shapes_.try_emplace({static_cast<int>(collective), algorithm, size, per_host, problem.chunks}, Shape{});
   Shape& shape = at->second;
   if (!fresh) return shape;
-  // Parts of equal size, whatever the buffer's: lengths then share their lists.
+  // Parts of equal size, whatever the buffer's length, so that different lengths share their lists.
   if (problem.count > 0) problem.count = static_cast<std::int64_t>(size) * size * problem.chunks;
   shape.messages = static_cast<std::int64_t>(row.make.steps(problem).size()) * size / 2;
   if (shape.messages <= (layout_.is_even() ? kPlayedEachTime : kPlayedOnce))
@@ -63,7 +63,7 @@ const Collectives::Shape& Collectives::shape_of(const Action& action, const std:
   return shape;
 }
 
-/// Whether the model has more than links of hosts: what was measured, or the wires of a mesh.
+/// Whether the model has more than links between hosts: measured collectives, or the wires of a mesh.
 bool Collectives::is_known_better(const Action& action, const std::string& algorithm, int size, int per_host) const {
   const perf::Cluster& cluster = layout_.cluster();
   if (cluster.topology == perf::Topology::mesh || cluster.topology == perf::Topology::torus) return true;

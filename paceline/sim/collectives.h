@@ -1,5 +1,5 @@
-// What the collectives of a simulated job take, group by group: played message by message where the lists are short enough, and by the
-// performance model where they are not.
+// How long the collectives of a simulated job take, group by group: simulated message by message if the lists are short enough, otherwise
+// by the performance model.
 #pragma once
 
 #include <functional>
@@ -12,9 +12,9 @@
 
 namespace paceline::sim {
 
-/// What `perf` says of a collective among ranks that are all alike.
+/// What `perf` predicts for a collective among equal ranks.
 struct CollectiveModel {
-  std::function<std::string(const schedule::Action&)> algorithm;  // by which `comm` would do it
+  std::function<std::string(const schedule::Action&)> algorithm;  // the algorithm that `comm` would use
   std::function<double(const schedule::Action&)> seconds;
 };
 
@@ -22,9 +22,9 @@ class Collectives {
  public:
   Collectives(const ClusterMap& layout, CollectiveModel model) : layout_(layout), model_(std::move(model)) {}
 
-  /// Up to this many messages a collective is played each time, from the moments at which its ranks came. Where hosts differ, it is played
-  /// once for ranks that come together, up to the second number. Otherwise the model says what it takes, times the factor of the slowest
-  /// host.
+  /// Up to the first number of messages, a collective is simulated every time, with the moments at which its ranks arrived. Up to the
+  /// second, if hosts differ, it is simulated once for ranks that arrive together. Otherwise its time is the model's, times the factor of
+  /// the slowest host.
   static constexpr std::int64_t kPlayedEachTime = 50'000, kPlayedOnce = 6'000'000;
 
   /// `arrivals`: seconds since any moment, by member of the group.
@@ -47,7 +47,7 @@ class Collectives {
   std::map<std::tuple<int, int, std::int64_t, double, std::string>, std::string> chosen_;  // by what an action says of it
 };
 
-/// ConfigError for an exchange that is no collective.
+/// ConfigError for an exchange that is not a collective.
 schedule::Collective collective_of(schedule::Action::Exchange exchange);
 bool is_collective(schedule::Action::Exchange exchange);
 

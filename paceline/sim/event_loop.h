@@ -1,8 +1,8 @@
 // Events in the order of their time, on a clock that jumps from one to the next. The simulator and the parameter server's virtual executor
 // both run on it.
 //
-// An event belongs to an actor (a worker, a lane of one, a transfer), which has at most one: what it does next. Planning again replaces it,
-// as fair sharing of links needs it. Ties go to the event that was planned first, so that a run is a function of what was planned.
+// An event belongs to an actor (a worker, a lane of one, a transfer), which has at most one pending event: what it does next. Scheduling
+// another one replaces it, which fair sharing of links needs. Ties go to the event that was scheduled first, so the order is deterministic.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class EventLoop {
  public:
   using Actor = std::size_t;
 
-  /// The last event that was planned for an actor; `order` counts all plans.
+  /// The last event that was scheduled for an actor; `order` counts all scheduled events.
   struct Event {
     Nanoseconds due{0};
     std::int64_t order = 0;
@@ -26,7 +26,7 @@ class EventLoop {
 
   explicit EventLoop(std::size_t actors = 0) { add(actors); }
 
-  /// Further actors; the first of them.
+  /// Adds actors; returns the first one.
   Actor add(std::size_t actors = 1);
   std::size_t actors() const { return events_.size(); }
 
@@ -35,19 +35,19 @@ class EventLoop {
   std::int64_t planned() const { return planned_; }
 
   void plan(Actor actor, Nanoseconds after) { plan_at(actor, now() + after); }
-  /// Not before now.
+  /// `time` must not be in the past.
   void plan_at(Actor actor, Nanoseconds due);
   /// Cancels its event, if there is one.
   void cancel(Actor actor);
 
-  /// Whose event comes next.
+  /// The actor whose event comes next.
   std::optional<Actor> next() const;
-  /// Moves the clock to the next event, which is then over. InternalError if there is none.
+  /// Advances the clock to the next event, which is then over. InternalError if there is none.
   Actor advance();
-  /// Moves the clock past no event: for whoever has an order of its own.
+  /// Advances the clock, but past no event: for callers with an order of their own.
   void advance_to(Nanoseconds time) { clock_.advance_to(time); }
 
-  /// As a checkpoint has them: the clock, the number of plans so far, each actor's event.
+  /// The state for a checkpoint: the clock, the number of scheduled events so far, each actor's event.
   void restore(Nanoseconds now, std::int64_t planned, std::vector<Event> events);
 
  private:
@@ -60,7 +60,7 @@ class EventLoop {
   VirtualClock clock_;
   std::int64_t planned_ = 0;
   std::vector<Event> events_;        // by actor
-  std::vector<Actor> heap_;          // those that are pending, the next one first
+  std::vector<Actor> heap_;          // those with a pending event, the next one first
   std::vector<std::size_t> places_;  // by actor: where it is in the heap
 };
 

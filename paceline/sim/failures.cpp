@@ -13,10 +13,10 @@
 namespace paceline::sim {
 namespace {
 
-constexpr double kCalm = 20;      // of segments that are this much shorter than the mean time between failures, many are one event
-constexpr double kHopeless = 12;  // segments of this many mean times between failures end once in 10⁵ attempts
+constexpr double kCalm = 20;      // segments this much shorter than the mean time between failures are combined into one event
+constexpr double kHopeless = 12;  // a segment of this many mean times between failures succeeds once in 10⁵ attempts
 
-/// The clock's unit: so short against the mean time between failures that nothing is lost, and so long that thousands of them fit.
+/// The clock's unit: short enough relative to the mean time between failures for accuracy, and long enough for thousands of those to fit.
 double unit_of(double mtbf_s) { return mtbf_s * 1e-12; }
 
 Nanoseconds in_units(double seconds, double unit_s) { return Nanoseconds(std::llround(seconds / unit_s)); }
@@ -68,7 +68,7 @@ class JobLife {
     doing_ = doing, begun_ = loop_.now();
     loop_.plan(kProgress, in_units(duration, unit_s_));
   }
-  /// The sum of many independent steps is normally distributed.
+  /// The sum of many independent steps is approximately normal.
   void begin_segment() {
     if (together_ > 1) {
       const double count = together_ * steps_;
@@ -81,7 +81,7 @@ class JobLife {
   }
   double passed() const { return static_cast<double>((loop_.now() - begun_).count()) * unit_s_; }
 
-  /// Counts `count` segments of one event as done, with their checkpoints.
+  /// Counts the `count` segments of one event as done, with their checkpoints.
   void keep_calm_segments(double count) {
     life_.checkpoints_s += count * settings_.checkpoint_s, life_.useful_s += count * (cycle_s_ - settings_.checkpoint_s);
     life_.checkpoints += static_cast<std::int64_t>(count);
@@ -120,16 +120,16 @@ class JobLife {
 
   const FailureSettings& settings_;
   double mean_s_, unit_s_, step_s_ = 0, deviation_s_ = 0, steps_ = 1;
-  double together_ = 1, cycle_s_ = 0;  // segments that are one event, and how long each of them takes with its checkpoint
+  double together_ = 1, cycle_s_ = 0;  // how many segments are one event, and how long each takes with its checkpoint
   RandomStream stream_;
   EventLoop loop_;
   Survival life_;
   Doing doing_ = Doing::segment;
   Nanoseconds begun_{0};
-  double segment_s_ = 0;  // of steps that wait for their checkpoint to be written
+  double segment_s_ = 0;  // steps of a segment, which do not count until its checkpoint is written
 };
 
-/// Workers that come and go by themselves: the share of them that is there, on average.
+/// Workers that fail and return independently: the share of them that is up, on average.
 double workers_up(const FailureSettings& settings, double step_s) {
   const auto workers = static_cast<std::size_t>(settings.workers);
   const double unit_s = unit_of(settings.mtbf_s);

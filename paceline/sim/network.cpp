@@ -6,7 +6,7 @@
 namespace paceline::sim {
 namespace {
 
-constexpr double kFull = 1 + 1e-9;  // shares that add up to one but for rounding leave their link unshared
+constexpr double kFull = 1 + 1e-9;  // tolerance: shares that add up to one, except for rounding, do not overload their link
 
 }  // namespace
 

@@ -1,9 +1,9 @@
 // Links that transfers share: a fluid model in which every transfer has a speed, and speeds change when one begins or ends.
 //
-// A transfer needs some seconds at full speed, and then takes a share of each link that it crosses. Where the shares on a link add up to
-// more than all of it, its transfers slow down, max-min fairly: all of them are given speed together until a link is full, those that cross
-// it keep what they have, and the others continue (progressive filling). So w workers that send to one server get 1/w of its link each, and
-// a collective that crosses many links is as fast as its fullest one allows.
+// A transfer needs some seconds at full speed, and then takes a share of each link that it crosses. If the shares on a link add up to more
+// than its capacity, its transfers slow down, max-min fairly: the speeds of all transfers grow together until a link is full, those that
+// cross it keep their speed, and the others continue to grow (progressive filling). So w workers that send to one server get 1/w of its
+// link each, and a collective that crosses many links is limited by the most contended one.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace paceline::sim {
 
-/// A link that a transfer crosses, and what it takes of it at full speed: 1 is all.
+/// A link that a transfer crosses, and the share of it that the transfer takes at full speed (1: all of it).
 struct Use {
   std::size_t link = 0;
   double share = 1;
@@ -28,17 +28,17 @@ class Network {
   std::size_t links() const { return links_.size(); }
   double capacity(std::size_t link) const { return links_[link].bytes_per_s; }
 
-  /// A transfer begins: nothing moves for `latency`, then it needs `seconds` at full speed. `token` comes back when it has ended.
+  /// Starts a transfer: nothing moves for `latency`, then it needs `seconds` at full speed. `token` is returned when it has ended.
   void start(Nanoseconds latency, double seconds, std::vector<Use> uses, std::int64_t token);
 
-  /// Shares the links again, if anything began or ended since the last call. Comes before the loop moves on.
+  /// Recomputes the shares if a transfer began or ended since the last call. Call it before the loop advances.
   void settle();
 
   bool owns(EventLoop::Actor actor) const { return actor < by_actor_.size() && by_actor_[actor] != kNobody; }
-  /// One of its events has come. The token of the transfer that has ended; -1: it only began to move.
+  /// Handles one of its events. Returns the token of the transfer that has ended; -1: it only started to move.
   std::int64_t on_event(EventLoop::Actor actor);
 
-  /// Seconds for which the link was busy, by what has ended: a transfer that takes half of it for two seconds counts one.
+  /// For how many seconds the link was busy, by transfers that have ended: one that takes half of it for two seconds counts as one second.
   double busy_s(std::size_t link) const { return links_[link].busy_s; }
   std::int64_t transfers() const { return started_; }
 
@@ -49,16 +49,16 @@ class Network {
   };
   struct Link {
     double bytes_per_s = 0;
-    double load = 0;    // the shares of those that move on it
+    double load = 0;    // sum of the shares of the active transfers
     double busy_s = 0;  // share × seconds of all that have ended
     std::vector<User> users = {};
-    double room = 1, unfixed = 0;  // while speeds are worked out
+    double room = 1, unfixed = 0;  // scratch while speeds are computed
     bool marked = false;
   };
   struct Transfer {
     double full_s = 0, left_s = 0;  // at full speed
     double speed = 1;
-    Nanoseconds since{0};  // when left_s was right
+    Nanoseconds since{0};  // when left_s was up to date
     std::vector<Use> uses = {};
     std::vector<std::size_t> places = {};  // by use: among the link's users
     std::int64_t token = 0;
@@ -75,11 +75,11 @@ class Network {
   std::vector<Link> links_;
   std::vector<Transfer> transfers_;
   std::vector<std::size_t> free_, by_actor_;
-  std::vector<std::size_t> changed_;  // links whose users must be given other speeds
+  std::vector<std::size_t> changed_;  // links whose users need new speeds
   std::int64_t started_ = 0;
 };
 
-/// Whole nanoseconds, upwards: what ends has ended.
+/// Rounds up to whole nanoseconds, so that a transfer is never ended early.
 Nanoseconds nanoseconds(double seconds);
 
 }  // namespace paceline::sim

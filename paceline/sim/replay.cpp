@@ -50,7 +50,7 @@ Replay::Replay(const Job& job, const perf::ComputeTimes& times, CollectiveModel 
   for (const Stage& stage : stages_) timed_s_ = std::max(timed_s_, stage.compute_s);
   if (timed_s_ <= 0) timed_s_ = 1;
   ps::TimingConfig timing = job.timing;
-  timing.compute_ms = timed_s_ * 1e3, timing.latency_ms = 1, timing.slow_links.clear();  // a message's time is drawn as a factor as well
+  timing.compute_ms = timed_s_ * 1e3, timing.latency_ms = 1, timing.slow_links.clear();  // message times are drawn as factors too
   timing_ = ps::make_timing(timing, layout_.ranks(), job.seed);
   ranks_.resize(static_cast<std::size_t>(layout_.ranks()));
   step_ends_.resize(static_cast<std::size_t>(job.steps), Nanoseconds(0));
@@ -68,7 +68,8 @@ std::vector<Stage> Replay::prepared(const std::vector<schedule::Program>& progra
       stage.seconds.push_back(action.kind == Action::Kind::compute ? times_.seconds(action, job_.settings.samples_of(action.micro_batch))
                                                                    : 0);
       if (action.lane == Action::Lane::compute) stage.compute_s += stage.seconds.back();
-      // Ranks of the data and tensor axes have the same program; stages of a pipeline meet in the order of their own.
+      // Ranks of the data and tensor axes have the same program; a collective among pipeline stages is identified by its order in each
+      // program.
       const bool across =
           action.kind == Action::Kind::communicate && action.axis == Action::Axis::pipeline && is_collective(action.exchange);
       stage.matches.push_back(across ? crossings++ : i);
@@ -120,7 +121,7 @@ void Replay::begin_step(int rank) {
   for (RankState::Lane& lane : at.lanes) lane = {};
 }
 
-/// Begins all that can begin now, steps that follow included.
+/// Starts everything that can start now, including following steps.
 void Replay::go_on(int rank) {
   RankState& at = state(rank);
   for (bool moved = true; moved && !at.over;) {
@@ -164,7 +165,7 @@ bool Replay::begin(int rank, std::size_t lane, int action) {
 
 double Replay::speed(const RankState& rank) const { return rank.disturbing > 0 ? 1 / slowdown_ : 1; }
 
-/// Something begins or ends beside the compute lane, which changes that lane's speed.
+/// An action beside the compute lane begins or ends, which changes that lane's speed.
 void Replay::disturb(int rank, int change) {
   RankState& at = state(rank);
   const double before = speed(at);
@@ -204,12 +205,12 @@ void Replay::end_step(int rank) {
   }
   if (servers_) own_steps_.push_back(seconds(loop_.now() - at.step_begun));
   ++at.step, ++at.attempt, ++finished_;
-  // Workers of a server that wait for nobody continue until all steps together are done, so that none is alone at the end.
+  // Asynchronous workers continue until all steps together are done, so that none runs alone at the end.
   at.over = finished_ >= wanted_ || (at.step >= job_.steps && (!servers_ || servers_->synchronous()));
   if (!at.over) begin_step(rank);
 }
 
-/// The time since the last change of what the rank does goes to what it did.
+/// Attributes the time since the rank's last change to what it was doing.
 void Replay::account(int rank) {
   RankState& at = state(rank);
   const double passed = seconds(loop_.now() - at.since);
@@ -229,7 +230,7 @@ void Replay::tell(int rank, std::size_t lane, int action, Nanoseconds begun) con
   job_.trace(span);
 }
 
-/// A traced rank's wait ends where what it waited for begins.
+/// In a trace, a rank's wait ends when what it waited for begins.
 void Replay::tell_wait(const Move::Side& side) {
   RankState::Lane& lane = state(side.rank).lanes[static_cast<std::size_t>(side.lane)];
   if (side.rank >= job_.traced || lane.begun == loop_.now()) return;

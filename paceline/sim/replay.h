@@ -1,8 +1,8 @@
-// Replays the step programs of a job (schedule/program.h) for all its ranks, event by event: each rank goes through its own lanes, computes
-// at its own pace, meets others in collectives and messages, and visits parameter servers; links are shared by all that moves.
+// Replays the step programs of a job (schedule/program.h) for all its ranks, event by event. Each rank works through its own lanes,
+// computes at its own pace, takes part in collectives and messages, and visits parameter servers; links are shared by all transfers.
 //
-// A collective is over for all its ranks at the same time. It begins when the last of them has come; what the others could do before that
-// is taken off (collective_play.h).
+// A collective ends for all its ranks at the same time. It begins when the last of them arrives, minus what the others could do before that
+// (collective_play.h).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace paceline::sim {
 
-/// What one rank did, for a trace.
+/// A span of one rank, for a trace.
 struct Span {
   int rank = 0;
   std::string_view lane = {};
@@ -33,26 +33,26 @@ struct ServerOptions {
 
 struct Job {
   std::vector<schedule::Program> stages;        // by rank of the pipeline
-  std::vector<schedule::Program> between = {};  // of steps between two meetings, where `period` is above 1
-  std::int64_t period = 1;                      // every so many steps are made by `stages`
-  schedule::ProgramSettings settings;           // that they were made with: its mesh, its samples, its servers
+  std::vector<schedule::Program> between = {};  // for steps between two meetings, if `period` is above 1
+  std::int64_t period = 1;                      // every `period`-th step uses `stages`
+  schedule::ProgramSettings settings;           // from which they were made: mesh, samples, servers
   perf::Cluster cluster;
   ServerOptions servers = {};
   ps::TimingConfig timing = {.distribution =
-                                 "constant"};  // stragglers, pauses, slow links; compute_ms, latency and bandwidth are the model's
+                                 "constant"};  // stragglers, pauses, slow links; compute_ms, latency and bandwidth come from the model
   Faults faults = {};
   std::int64_t hosts_per_switch = 0;
   std::int64_t steps = 20;
   std::uint64_t seed = 1;
-  int traced = 0;  // the first ranks, of which spans are told
+  int traced = 0;  // how many ranks, from the first on, report spans
   std::function<void(const Span&)> trace = {};
 };
 
 /// Where a rank's time went, in seconds.
 struct Spent {
   double computing = 0;
-  double communicating = 0;  // something of its own was moving, and it did not compute
-  double waiting = 0;        // for others: stragglers, another stage, a server
+  double communicating = 0;  // one of its transfers was active, and it did not compute
+  double waiting = 0;        // for stragglers, another stage, or a server
   double sum() const { return computing + communicating + waiting; }
 };
 
@@ -66,18 +66,18 @@ struct LinkUse {
 struct Replayed {
   double seconds = 0;
   std::vector<double> steps =
-      {};  // seconds of each: synchronous jobs' from the end of one to the end of the next, others' of each worker's
+      {};  // seconds of each step: in synchronous jobs from the end of one to the end of the next, otherwise of each worker separately
   bool synchronous = true;
-  double steps_per_s = 0;  // synchronous jobs make one together, others each their own
+  double steps_per_s = 0;  // a synchronous job makes one step together, workers of others one each
   double samples_per_s = 0;
   std::vector<Spent> ranks = {};
   std::vector<LinkUse> links = {};
-  std::vector<std::int64_t> staleness = {};  // by updates that others made: of how many gradients; empty without servers
+  std::vector<std::int64_t> staleness = {};  // number of gradients by how many updates others made in between; empty without servers
   std::int64_t updates = 0, dropped = 0;
   std::int64_t events = 0, transfers = 0;
 };
 
-/// ConfigError if the job does not fit on its cluster, or its programs wait for what never comes.
+/// ConfigError if the job does not fit its cluster, or its programs wait for something that never happens.
 Replayed replay(const Job& job, const perf::ComputeTimes& times, CollectiveModel collectives);
 
 }  // namespace paceline::sim

@@ -26,7 +26,7 @@ std::size_t Replay::add(Move move) {
   return index;
 }
 
-/// Something of this side's begins to move, or has ended.
+/// A transfer of this rank begins to move, or has ended.
 void Replay::move_on(const Move::Side& side, int change) {
   account(side.rank);
   state(side.rank).moving += change;
@@ -62,7 +62,7 @@ bool Replay::begin_collective(const Move::Side& side) {
   return false;
 }
 
-/// Whom a message goes to, or comes from.
+/// The peer of a message.
 int Replay::peer_of(const Move::Side& side) const {
   const Action& action = action_of(side);
   Place place = layout_.place_of(side.rank);
@@ -103,7 +103,7 @@ bool Replay::begin_pull(const Move::Side& side) {
   return false;
 }
 
-/// A part from each server, or to each.
+/// One part from each server, or to each.
 void Replay::start_visit(const Move::Side& side, Move::Kind kind) {
   const double bytes = bytes_of(action_of(side)) / layout_.servers(), factor = state(side.rank).network;
   move_on(side, 1);
@@ -146,7 +146,7 @@ void Replay::on_network(EventLoop::Actor actor) {
   complete(side);
 }
 
-/// Of the part of a push that one server has.
+/// The part of a push that one server receives.
 double Replay::server_part_s(const Action& push, bool update) const {
   Action part{.kind = Action::Kind::compute, .work = Action::Work::update, .elements = push.elements / layout_.servers()};
   if (update) return times_.seconds(part, 1);
@@ -155,7 +155,7 @@ double Replay::server_part_s(const Action& push, bool update) const {
 
 void Replay::on_servers() {
   const ServerQueue::Outcome outcome = servers_->on_event();
-  // Where all wait for one another, an update is the end of a step.
+  // In a synchronous job, an update ends the step.
   if (outcome.updated && servers_->updates() <= job_.steps) step_ends_[static_cast<std::size_t>(servers_->updates()) - 1] = loop_.now();
   for (const int rank : outcome.in_vain) start_over(rank);
   for (const int rank : outcome.granted) {
@@ -167,7 +167,7 @@ void Replay::on_servers() {
   }
 }
 
-/// What it computes will not be used.
+/// What the worker computes will not be used.
 void Replay::start_over(int rank) {
   RankState& at = state(rank);
   account(rank);

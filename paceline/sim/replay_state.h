@@ -1,4 +1,4 @@
-// The state of a replay; replay.cpp has the lanes, replay_exchange.cpp what goes between ranks.
+// The state of a replay. replay.cpp implements the lanes, replay_exchange.cpp the communication between ranks.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 namespace paceline::sim {
 
 inline constexpr std::size_t kLanes = 5;
-/// Whether what runs on a lane takes cycles and memory from the compute lane.
+/// Whether actions on a lane take cycles and memory bandwidth from the compute lane.
 constexpr bool disturbs(std::size_t lane) {
   return lane == static_cast<std::size_t>(schedule::Action::Lane::exchange) ||
          lane == static_cast<std::size_t>(schedule::Action::Lane::gather);
@@ -25,7 +25,7 @@ struct Stage {
   const schedule::Program* program = nullptr;
   std::array<std::vector<int>, kLanes> lanes = {};  // indices of actions
   std::vector<double> seconds = {};                 // of compute actions
-  std::vector<int> matches = {};                    // of collectives: what tells one from the others of its axis
+  std::vector<int> matches = {};                    // of collectives: identifies one among those of its axis
   double compute_s = 0;                             // of a step
   int first_pull = -1, last_push = -1;              // actions
 };
@@ -33,35 +33,35 @@ struct Stage {
 /// One rank in the middle of a step.
 struct RankState {
   struct Lane {
-    std::size_t head = 0;  // the action that runs or comes next
+    std::size_t head = 0;  // the action that runs, or comes next
     bool busy = false;
     Nanoseconds begun{0};
   };
   std::array<Lane, kLanes> lanes;
   std::vector<bool> done;
   std::size_t left = 0;      // actions
-  std::int64_t step = 0;     // number of it, from 0
+  std::int64_t step = 0;     // its number, from 0
   std::int64_t attempt = 0;  // counts the abandoned ones too
-  double pace = 1;           // seconds for a second of computing, drawn for each step
-  double network = 1;        // likewise, of messages
+  double pace = 1;           // slow-down factor of computing, drawn for each step
+  double network = 1;        // the same for messages
   int computing = 0, moving = 0;
   int disturbing = 0;  // actions in flight beside the compute lane, which slow it down
   bool over = false;
-  const Stage* stage = nullptr;  // what it runs in this step
+  const Stage* stage = nullptr;  // what it executes in this step
   Nanoseconds since{0}, step_begun{0};
   Spent spent;
 };
 
-/// Something in flight in the network: a collective of a group, a message, a part of a pull or push.
+/// A transfer in flight: a collective of a group, a message, or a part of a pull or push.
 struct Move {
   enum class Kind : std::uint8_t { collective, message, pull, push } kind = Kind::collective;
   struct Side {
     int rank = 0, lane = 0, action = 0;
     std::int64_t attempt = 0;
   };
-  std::vector<Side> sides;  // collective: all ranks; otherwise whose action it is
+  std::vector<Side> sides;  // collective: all ranks; otherwise the rank whose action it is
   int to = 0, tag = 0;      // message
-  int parts = 1;            // transfers that are not over
+  int parts = 1;            // transfers that are not done
 };
 
 class Replay {
@@ -75,7 +75,7 @@ class Replay {
   void prepare_servers();
   void begin_step(int rank);
   void go_on(int rank);
-  bool begin(int rank, std::size_t lane, int action);  // true: it is over at once
+  bool begin(int rank, std::size_t lane, int action);  // true: it is done immediately
   void complete(const Move::Side& side);
   void end_action(int rank, std::size_t lane, Nanoseconds begun);
   void end_step(int rank);
@@ -88,7 +88,7 @@ class Replay {
   [[noreturn]] void refuse_deadlock() const;
   Replayed result() const;
 
-  // replay_exchange.cpp: what goes between them.
+  // replay_exchange.cpp: communication between ranks.
   void move_on(const Move::Side& side, int change);
   int peer_of(const Move::Side& side) const;
   bool begin_collective(const Move::Side& side);
@@ -119,7 +119,7 @@ class Replay {
   Network network_;
   Collectives collectives_;
   std::unique_ptr<ps::Timing> timing_;
-  double timed_s_ = 0;  // the mean to which what is drawn is a factor
+  double timed_s_ = 0;  // the mean of the drawn durations, which become factors relative to it
   double slowdown_;
   std::vector<Stage> stages_, between_;  // by rank of the pipeline: with a meeting, and without one
   std::vector<RankState> ranks_;
@@ -129,7 +129,7 @@ class Replay {
     std::vector<Move::Side> sides;
     std::vector<double> arrivals;
   };
-  std::unordered_map<std::uint64_t, PendingCollective> pending_;  // those that not all ranks have reached
+  std::unordered_map<std::uint64_t, PendingCollective> pending_;  // those that some ranks have not reached yet
   struct Channel {
     int arrived = 0;
     std::deque<Move::Side> waiting;
@@ -139,7 +139,7 @@ class Replay {
   std::vector<std::size_t> free_;
 
   std::vector<Nanoseconds> step_ends_;  // by step: of the last rank
-  std::vector<double> own_steps_;       // seconds of each rank's steps, where they are not synchronous
+  std::vector<double> own_steps_;       // seconds of each rank's steps, if they are not synchronous
   std::int64_t finished_ = 0, wanted_ = 0, events_ = 0;
 };
 

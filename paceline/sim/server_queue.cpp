@@ -34,7 +34,7 @@ void ServerQueue::next() {
   if (!queue_.empty()) loop_.plan(actor_, nanoseconds(queue_.front().work.add_s));
 }
 
-/// Staleness is known when the update is made.
+/// Staleness is known only when the update is made.
 void ServerQueue::count(int worker) {
   const auto stale = static_cast<std::size_t>(updates_ - pulled_at_[static_cast<std::size_t>(worker)]);
   staleness_.resize(std::max(staleness_.size(), stale + 1));
@@ -70,7 +70,7 @@ ServerQueue::Outcome ServerQueue::on_event() {
   return outcome;
 }
 
-/// True: its gradient has already come, and the worker need not be told.
+/// Returns true if its gradient has already arrived, so that the worker need not be told.
 bool ServerQueue::leave_off(int worker) {
   consistency_->pushed(worker, std::numeric_limits<double>::quiet_NaN());
   ++dropped_;
@@ -82,7 +82,7 @@ bool ServerQueue::leave_off(int worker) {
   return has_come;
 }
 
-/// Those who wait, in the order of their numbers, beginning after the one that pushed last, as the virtual executor does.
+/// Waiting workers in numerical order, starting after the one that pushed last, as in the virtual executor.
 void ServerQueue::grant(int after, Outcome& outcome) {
   const int workers = static_cast<int>(pulled_at_.size());
   std::ranges::sort(blocked_, {}, [&](int worker) { return (worker - after - 1 + 2 * workers) % workers; });

@@ -1,5 +1,6 @@
 // The parameter servers of a simulated job: who may pull by the consistency that a run would use (ps/consistency.h), and the queue in which
-// gradients are added up and updates are made. The servers share the parameters evenly, so they work in step and have one queue.
+// gradients are added up and updates are made. The servers share the parameters evenly, so all of them are busy at the same times, and one
+// queue stands for all.
 #pragma once
 
 #include <deque>
@@ -14,7 +15,7 @@ namespace paceline::sim {
 
 class ServerQueue {
  public:
-  /// Seconds that a server needs to add a gradient's part to others, and to update its part of the parameters.
+  /// Seconds in which a server adds its part of a gradient to others, and updates its part of the parameters.
   struct Work {
     double add_s = 0, update_s = 0;
   };
@@ -23,19 +24,19 @@ class ServerQueue {
   EventLoop::Actor actor() const { return actor_; }
   bool synchronous() const { return synchronous_; }
 
-  /// True: it may, and has done so; otherwise it is among `granted` of a later event.
+  /// True: the worker may pull, and has; otherwise it will be among `granted` of a later event.
   bool pull(int worker);
-  /// A gradient has arrived; `last`: of the worker's step, which is over for the consistency when it has been added.
+  /// A gradient has arrived. `last`: it is the last one of the worker's step, which the consistency considers done once it has been added.
   void push(int worker, bool last, const Work& work);
 
   bool busy() const { return !queue_.empty(); }
 
   struct Outcome {
     bool updated = false;           // an update has been made
-    std::vector<int> granted = {};  // may continue with their pull, which has happened
-    std::vector<int> in_vain = {};  // leave off, and begin their step anew
+    std::vector<int> granted = {};  // workers that may continue, their pull having happened
+    std::vector<int> in_vain = {};  // workers that stop and begin their step again
   };
-  /// Its event has come.
+  /// Handles its event.
   Outcome on_event();
 
   std::int64_t updates() const { return updates_; }
@@ -45,7 +46,7 @@ class ServerQueue {
  private:
   struct Push {
     int worker = 0;
-    bool in_vain = false;  // the worker has left off since
+    bool in_vain = false;  // the worker has stopped meanwhile
     bool last = false;
     Work work;
   };
@@ -58,11 +59,11 @@ class ServerQueue {
   EventLoop::Actor actor_;
   bool synchronous_;
   std::unique_ptr<ps::Consistency> consistency_;
-  std::deque<Push> queue_;               // the first one is being treated
-  bool updating_ = false;                // it has been added, and the update is being made
-  std::vector<int> blocked_;             // asked for a pull
+  std::deque<Push> queue_;               // the first one is being processed
+  bool updating_ = false;                // the gradient has been added, and the update is in progress
+  std::vector<int> blocked_;             // workers that wait for a pull
   std::vector<std::int64_t> pulled_at_;  // by worker: updates before its last pull
-  std::vector<int> gathered_;            // whose gradients the next update has
+  std::vector<int> gathered_;            // workers whose gradients the next update contains
   std::vector<std::int64_t> staleness_;
   std::int64_t updates_ = 0, dropped_ = 0;
 };

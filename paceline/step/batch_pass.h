@@ -14,7 +14,7 @@ class BatchPass {
   virtual void begin_step(std::int64_t step) = 0;
   /// Fills the arena's gradients with weight × the gradient of the sum of losses, and returns [2] sums: losses, right answers; zeros if
   /// scores() is false. `ready` is called with the gradients that are complete during the last micro-batch's backward pass. A share without
-  /// samples gives zeros. `told` is called with the sums once all forward passes are done and the last backward pass begins.
+  /// samples gives zeros. `told` is called with the sums when all forward passes are done and the last backward pass begins.
   virtual at::Tensor run(const Batch& batch, double weight, const nn::GradientReady& ready = nullptr,
                          const std::function<void(const at::Tensor&)>& told = nullptr) = 0;
   /// Gradients are handed over during run() instead of being accumulated: `ready` is called in each part, and `done` at its end. All
@@ -29,7 +29,7 @@ class BatchPass {
 
   /// What run(), the model and the loss have sent in all steps so far.
   virtual Traffic traffic() const = 0;
-  /// Tells that the last run() was recorded and its first replay launched, or that it was replayed again: traffic() counts that too.
+  /// Notes that the last run() was recorded and its first replay launched, or that it was replayed again, so that traffic() counts it too.
   virtual void was_recorded() {}
   virtual void was_replayed() {}
 

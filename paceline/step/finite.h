@@ -1,4 +1,4 @@
-// Whether gradients and parameters are finite: one NaN or infinity spoils whatever it is added to.
+// Tests whether gradients and parameters are finite: a single NaN or infinity contaminates every sum that it enters.
 #pragma once
 
 #include <ATen/core/Tensor.h>

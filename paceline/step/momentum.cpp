@@ -16,7 +16,7 @@ optim::OptimConfig optimizer_behind(const std::string& compression, optim::Optim
   if (!optim::optimizer_kind(optim.name).heavy_ball || optim.nesterov)
     throw ConfigError(
         fmt::format("comm.compression={} carries the momentum of optim.name=sgd itself; set that, without nesterov", compression));
-  optim.momentum = 0;  // the workers have it
+  optim.momentum = 0;  // the workers apply it
   return optim;
 }
 

@@ -10,7 +10,7 @@ class RecordedStep {
  public:
   /// For work in which no rank waits for another.
   RecordedStep(const c10::Device& device, bool record) : recorded_(device, record) {}
-  /// For work in which the ranks of the mesh's tensor axis meet.
+  /// For work in which the ranks of the mesh's tensor axis communicate.
   RecordedStep(const Context& context, bool record);
 
   void run(const Batch& batch, const std::function<void()>& work) { made(batch, work); }

@@ -104,7 +104,7 @@ at::Tensor saved_box(std::span<const NamedTensor> state, const std::string& name
 
 at::Tensor saved_rows(std::span<const NamedTensor> state, const std::string& name, std::int64_t begin, std::int64_t end) {
   auto shape = saved_shape(state, name);
-  if (!shape) find_saved(state, name);  // says so
+  if (!shape) find_saved(state, name);  // throws the error
   Extents first(shape->size(), 0);
   first.at(0) = begin, shape->at(0) = end - begin;
   return saved_box(state, name, first, *shape);

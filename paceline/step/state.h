@@ -30,7 +30,7 @@ struct Box {
 struct NamedTensor {
   std::string name;
   at::Tensor tensor;
-  std::optional<Box> box = {};  // nothing: the whole
+  std::optional<Box> box = {};  // none: all of it
   bool copied = false;          // made for whoever gets it: nobody else writes to it, so it may be kept instead of copied again
 
   std::vector<std::int64_t> first() const;  // in every dimension of the whole
@@ -47,7 +47,7 @@ NamedTensor rows_of(const std::string& name, const at::Tensor& rows, std::int64_
 /// state_hash leaves it out.
 inline constexpr std::string_view kBookkeeping = ".bookkeeping.";
 
-/// The shape of the tensor of that name; nothing if it is missing.
+/// The shape of the tensor of that name; nullopt if it is missing.
 std::optional<std::vector<std::int64_t>> saved_shape(std::span<const NamedTensor> state, const std::string& name);
 /// Its box that begins at `first`, of that shape: without a copy if it is in one piece. ConfigError if some of it is missing.
 at::Tensor saved_box(std::span<const NamedTensor> state, const std::string& name, const std::vector<std::int64_t>& first,

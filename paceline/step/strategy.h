@@ -73,8 +73,8 @@ struct Batch {
   at::Tensor inputs, targets;
   std::int64_t global_samples = 0;  // of all shares together
 
-  /// What the gradient of a sum over this share is multiplied by, so that the mean over `workers` of such gradients is the gradient of the
-  /// mean over all samples, however they are divided.
+  /// The factor of the gradient of a sum over this share, such that the mean over `workers` of these gradients is the gradient of the mean
+  /// over all samples, however they are divided.
   double weight(int workers) const;
   /// Copies the samples of `other` into memory that stays at the same address as long as their shape does, as a recorded pass needs.
   void copy_from(const Batch& other);
@@ -118,7 +118,7 @@ class Centralised {
   virtual StepResult finish() = 0;
   /// Views of the model, which differ in the statistics of its batch norms. The first is the one that counts.
   virtual std::vector<std::string> views() const = 0;
-  /// As agree(), which selects the first.
+  /// Like agree(), which selects the first view.
   virtual void show(const std::string& view) = 0;
   /// Whether a checkpoint is due, in addition to those that the recipe asks for.
   virtual bool wants_checkpoint() const = 0;

@@ -44,7 +44,7 @@ class Updater {
   void update(std::int64_t begin, std::int64_t end);
   bool clips() const { return optimizer_.clips(); }
   bool elementwise() const { return optimizer_.elementwise(); }
-  /// Whether ranks must meet in update_all().
+  /// Whether ranks must communicate in update_all().
   bool meets() const;
   /// Whether the arena stores 16 bits.
   bool rounds() const { return rounds_; }

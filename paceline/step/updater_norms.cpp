@@ -9,7 +9,7 @@ namespace {
 
 bool sliced_by_tensor_rank(const tensor::Entry& entry) { return entry.slice && entry.slice->across == tensor::Across::tensor; }
 
-/// Sums over the ranks of `axis` what they have of the entries that `counts` selects.
+/// Sums over the ranks of `axis` the values of the entries that `counts` selects.
 template <class Counts>
 void sum_of_entries(std::span<optim::Squares> squares, comm::Communicator& axis, const std::vector<tensor::Entry>& entries,
                     const Counts& counts) {
@@ -30,7 +30,7 @@ void Updater::measure_norm() {
   if (!clips()) return;
   if (!meets()) return optimizer_.measure_norm(gradients(), stream());
   double common = 0;                  // to all data-parallel workers, unless they share them out
-  std::vector<double> squares = {0};  // of what one worker has
+  std::vector<double> squares = {0};  // values that only one worker has
   for (const tensor::Entry& entry : arena_.entries()) {
     if (!sliced_by_tensor_rank(entry) && mesh_->tensor().rank() > 0) continue;
     double& sum = entry.is_private() || !owners_.shared() ? squares[0] : common;

@@ -1,11 +1,11 @@
 // Asynchronous decentralised parallel SGD (Lian et al., 2018): every worker trains at its own pace, and after each step averages with one
-// random neighbour, without waiting for anybody else.
+// random neighbour, without waiting for any other.
 //
-// Workers of even rank ask, those of odd rank answer, so that two never wait for each other. Whoever asks sends its replica and gets the
-// other's back; both move by half of the difference. A thread of the answering worker speaks for it at any time, from the copy of the
-// replica that the last step left; the worker takes the changes over between two steps, so that no pass ever sees half a change.
+// Workers of even rank ask and those of odd rank answer, so that no two ever wait for each other. A worker that asks sends its replica and
+// receives the other's; both then move by half of the difference. On the answering side, a thread replies at any time, using a copy of the
+// replica as the last step left it; the worker applies the accumulated changes between two steps, so that no pass ever sees half a change.
 //   asking: d = (x_i − x_j)/2, x_i ← x_i − d;   answering, between its steps: x_j ← x_j + d
-// The sum of all replicas is kept, whatever the order. That order is the machine's: runs do not repeat bit for bit.
+// The sum of all replicas is preserved, whatever the order. That order depends on timing, so runs do not repeat bit for bit.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -23,8 +23,8 @@ namespace paceline::strategies {
 namespace {
 
 constexpr int kQuestion = 0, kAnswer = 1;                  // tags
-constexpr auto kPatience = std::chrono::microseconds(50);  // between two looks for a question
-constexpr float kLastQuestion = 1;                         // in the last element of a question: the last one
+constexpr auto kPatience = std::chrono::microseconds(50);  // how often a worker checks for a question
+constexpr float kLastQuestion = 1;                         // in the last element of a question: no other follows
 
 class AdPsgd final : public data_parallel::Meeting {
  public:
@@ -40,7 +40,7 @@ class AdPsgd final : public data_parallel::Meeting {
     }
   }
 
-  // Nobody may ask a worker that has not loaded yet.
+  // No worker may be asked before it has loaded its state.
   void loaded() override {
     if (published_.defined()) {
       const std::lock_guard lock(mutex_);
@@ -52,7 +52,7 @@ class AdPsgd final : public data_parallel::Meeting {
   void prepare() override {
     if (comm().size() == 1) return;
     if (!own_) {
-      own_ = comm().split(0, comm().rank());  // questions come at any time
+      own_ = comm().split(0, comm().rank());  // questions arrive at any time
       const auto allocate = data_parallel::allocate_from(comm());
       question_ = allocate(parameters().numel() + 1, parameters().options());
       answer_ = allocate(parameters().numel(), parameters().options());
@@ -70,7 +70,7 @@ class AdPsgd final : public data_parallel::Meeting {
     return 0;
   }
 
-  // The answers of others may still change this worker: all meet first, so that no question is in flight.
+  // Answers to other workers may still change this one, so all synchronise first; then no question is in flight.
   void agree() override {
     comm().run(comm::barrier());
     {
@@ -117,11 +117,11 @@ class AdPsgd final : public data_parallel::Meeting {
     for (int other = 1; other < comm().size(); other += 2) own_->run(comm::send(question_, other, kQuestion));
   }
 
-  /// A question that is expected from one of those who ask.
+  /// A question that is expected from one of the asking workers.
   struct Expected {
     int from = 0;
     at::Tensor question;          // [length + 1]
-    data_parallel::Pending work;  // after its memory: it goes first
+    data_parallel::Pending work;  // declared after its memory, so that it is destroyed first
   };
 
   void answer_questions() {
@@ -160,12 +160,12 @@ class AdPsgd final : public data_parallel::Meeting {
   std::unique_ptr<comm::Communicator> own_;
   at::Tensor question_, answer_;  // [length + 1], [length]
   std::mutex mutex_;
-  at::Tensor published_, change_;  // [length]: the replica as the last step left it, and what answers have changed since
+  at::Tensor published_, change_;  // [length]: the replica as the last step left it, and the sum of the changes since then
   std::thread answering_;
 };
 
-/// Of a worker that asks: the answer comes after the question has gone. Those that answer do so beside their steps. Whom a worker asks
-/// changes; here everybody hears from one neighbour what another one is told.
+/// The program of an asking worker: its answer arrives after its question has left. Answering happens beside the steps and is not shown.
+/// Whom a worker asks changes; here, each sends to one neighbour and receives from another.
 void write_question(schedule::ProgramWriter& writer, const schedule::ProgramSettings& settings, std::int64_t elements) {
   using schedule::Action;
   const auto bytes = static_cast<double>(settings.storage_bytes);

@@ -1,16 +1,16 @@
-// Synchronous data parallelism: every worker computes the gradient of its share of the batch, an allreduce makes the mean of them, and all
-// make the same update. w ← w − γ · mean over samples ∇ℓ: what one worker with the whole batch would do, whatever the number of workers.
+// Synchronous data parallelism: every worker computes the gradient of its share of the batch, an allreduce averages the gradients, and all
+// make the same update. w ← w − γ · mean over samples ∇ℓ: the update of one worker with the whole batch, whatever the number of workers.
 //
-// Gradients leave in buckets while the backward pass continues (buckets.h), compressed or not (exchange.h), and each range of parameters is
-// updated as soon as its gradients have arrived. Where updates are split (parallel.zero, or where it costs nothing on one host), workers
-// each own a part of every bucket: they hold the optimizer's state of that part, update it, and hand the new parameters round. A
-// reduce-scatter and an all-gather move as many bytes as an allreduce, and the update costs a share of the memory and of its traffic (Xu et
-// al., "Automatic cross-replica sharding of weight update", 2020; stage 1 of ZeRO, Rajbhandari et al., 2020). From stage 2 on a bucket's
-// gradients are reduced in the middle of every micro-batch's pass and released; in stage 3 its parameters stay with their owners, and the
-// model gathers them (sharded/).
+// Gradients are sent in buckets while the backward pass continues (buckets.h), compressed or not (exchange.h), and each range of parameters
+// is updated as soon as its mean gradient has arrived. If updates are sharded (parallel.zero, or on one host where that costs nothing),
+// each worker owns a part of every bucket: it holds the optimizer's state of that part, updates it, and sends the new parameters to the
+// others. A reduce-scatter and an all-gather move as many bytes as an allreduce, and the update then takes only a share of the memory and
+// its bandwidth (Xu et al., "Automatic cross-replica sharding of weight update", 2020; stage 1 of ZeRO, Rajbhandari et al., 2020). From
+// stage 2 on a bucket's gradients are reduced in the middle of every micro-batch's pass and released; in stage 3 its parameters stay with
+// their owners, and the model gathers them (sharded/).
 //
-// A private entry (tensor/arena.h) is in no bucket. Samples of all workers made its gradient, each weighted for a mean over the workers, so
-// it is divided by their number; its worker alone updates it.
+// A private entry (tensor/arena.h) is in no bucket. Its gradient already contains the samples of all workers, each weighted for a mean over
+// the workers, so it is divided by their number; only its own worker updates it.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -68,7 +68,7 @@ class Allreduce final : public step::Strategy {
     const auto announce = [this](std::size_t first, std::size_t last) { lane_.ready(first, last); };
     part_ = 0, parts_ = stage() >= 2 ? pass_->parts_of(batch) : 1;
     backward_.run(batch, *pass_, [&] {
-      const bool announces = on_cpu() || stage() >= 2;  // in the middle of a recorded pass nothing can leave
+      const bool announces = on_cpu() || stage() >= 2;  // a recorded step can send nothing in the middle of its pass
       sums_ = pass_->run(batch, batch.weight(context_.workers()) * scale_.scale(), announces ? announce : nn::GradientReady());
     });
     if (stage() < 2) finish_part();
@@ -151,7 +151,7 @@ class Allreduce final : public step::Strategy {
     return cut.by_unit ? data_parallel::unit_buckets(arena()) : data_parallel::cut_buckets(arena(), cut.bytes);
   }
 
-  /// Who updates what: every worker all of it, or each worker its part of every bucket.
+  /// Who updates what: every worker everything, or each worker its part of every bucket.
   void share_out(const std::vector<data_parallel::Bucket>& buckets, bool sharded) {
     const tensor::Owners everybody(arena().length());
     const tensor::Owners owners = sharded ? sharded::part_owners(arena(), buckets, context_.workers()) : everybody;
@@ -159,13 +159,14 @@ class Allreduce final : public step::Strategy {
     arena().set_owners(tensor::Role::gradient, stage() >= 2 ? owners : everybody);
   }
 
-  /// On a GPU, where there is one cut, state is never allocated whole and then divided; on the CPU pages come when they are touched.
+  /// On a GPU with a single bucket plan, this avoids allocating the whole state before dividing it; on the CPU, pages are only allocated
+  /// when they are touched.
   tensor::Arena& shared_out_arena() {
     if (stage() > 0 && !on_cpu()) share_out(buckets_of({0, false, stage() >= 2}), /*sharded=*/true);
     return arena();
   }
 
-  /// A pass is over, from stage 2 on that of a micro-batch.
+  /// A pass is over; from stage 2 on, the pass of one micro-batch.
   void finish_part() {
     const step::PhaseSpan wait(context_, lane_.overlaps() ? "wait for gradients" : "exchange");
     lane_.finish();
@@ -182,7 +183,7 @@ class Allreduce final : public step::Strategy {
     if (!updates_at_the_end() && part_ + 1 == parts_) updater_.update(range.begin, range.end);
   }
 
-  /// The worker that updates an element needs its mean gradient, and all need its parameter. Returns how long the update took.
+  /// The worker that updates an element needs its mean gradient, and all workers need the new parameter. Returns how long the update took.
   Nanoseconds treat(const data_parallel::Bucket& bucket) {
     const step::PhaseSpan span(context_, "bucket", "communication");
     if (sharded_) scatter(bucket);
@@ -195,13 +196,13 @@ class Allreduce final : public step::Strategy {
     return spent;
   }
 
-  /// In stage 2 a bucket is in flight while the next one is computed. In stage 3, whose buckets are units, its memory would be too much.
+  /// In stage 2 a bucket is in flight while the next one is computed. In stage 3, whose buckets are units, that would take too much memory.
   data_parallel::BucketLane::Begin begin() {
     if (stage() != 2 || !on_cpu() || context_.bf16_gradients) return nullptr;
     return [this](const data_parallel::Bucket& bucket) { exchange_->begin_scatter(bucket); };
   }
 
-  /// Every worker gets the mean of the gradients of its part; from stage 2 on it keeps nothing else of them.
+  /// Every worker gets the mean gradient of its part; from stage 2 on it keeps no others.
   void scatter(const data_parallel::Bucket& bucket) {
     exchange_->scatter(bucket);
     if (stage() < 2) return;
@@ -223,7 +224,7 @@ class Allreduce final : public step::Strategy {
   data_parallel::WorkerStatistics statistics_;
   AllreduceChoices choices_;
   bool sharded_;
-  std::vector<tensor::OwnedRange> private_;  // entries that this worker alone has
+  std::vector<tensor::OwnedRange> private_;  // entries that only this worker has
   step::RecordedStep backward_, update_;
   data_parallel::BucketTuner tuner_;
   std::int64_t sharded_bytes_ = 0;
@@ -240,7 +241,7 @@ std::unique_ptr<step::Strategy> make_allreduce(const StrategyConfig& config, con
 
 namespace {
 
-/// What becomes of each bucket, as Allreduce::treat has it.
+/// What happens to each bucket, as in Allreduce::treat.
 class AllreduceProgram {
  public:
   AllreduceProgram(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings, int rank)
@@ -302,7 +303,7 @@ class AllreduceProgram {
     begin_part();
   }
 
-  /// Where a bucket is begun when it is full, and waited for when the next one is.
+  /// For buckets that are begun when they are full, and finished when the next one is full.
   bool begins() const {
     return stage_ == 2 && !settings_.overlap && !settings_.by_unit && settings_.compressed == schedule::CompressedTraffic::none;
   }
@@ -333,8 +334,8 @@ class AllreduceProgram {
   bool sharded_;
   std::vector<schedule::BucketCut> buckets_;
   std::vector<std::size_t> missing_;  // by bucket: entries that are not complete yet
-  std::size_t next_ = 0;              // bucket to leave
-  std::vector<int> begun_{};          // exchanges that were not waited for yet
+  std::size_t next_ = 0;              // next bucket to send
+  std::vector<int> begun_{};          // exchanges that have not been waited for yet
   std::int64_t private_ = 0;          // elements in no bucket
   int part_ = 0, parts_ = 1;
 };

@@ -10,7 +10,7 @@ namespace paceline::strategies {
 namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
-constexpr std::int64_t kBucketBytes = 8 * kMiB;  // where nothing is measured
+constexpr std::int64_t kBucketBytes = 8 * kMiB;  // used if nothing is measured
 
 bool asks_for_shards(const StrategyConfig& config, const AllreduceFacts& facts) { return facts.zero > 0 || config.update == "sharded"; }
 
@@ -35,9 +35,9 @@ void check_choices(const StrategyConfig& config, const AllreduceFacts& facts) {
                     facts.optimizer));
 }
 
-/// Whether an element's sum has the same bits however the arena is cut. Of three summands two are added first, and which two depends on
-/// where in its bucket the element lies (direct, ring), or on the algorithm that the bucket's length chooses. Squares for norms are added
-/// owner by owner, and the owners follow the cut.
+/// Whether an element's sum has the same bits whatever the bucket plan. With three or more summands, the order of additions depends on
+/// where in its bucket the element lies (direct, ring), or on the algorithm chosen for the bucket's length. Squares for norms are added
+/// owner by owner, and the owners follow from the buckets.
 bool cut_keeps_bits(const AllreduceFacts& facts, bool sharded) {
   return facts.workers <= 2 && !(sharded && (facts.clips || !facts.elementwise));
 }
@@ -61,8 +61,8 @@ std::vector<data_parallel::BucketPlan> cuts_of(const StrategyConfig& config, con
 
 }  // namespace
 
-/// Where nobody asked: as long as it costs nothing and changes no bit. A reduce-scatter adds in the order of an allreduce where there are
-/// two summands, or one algorithm for both.
+/// The default, if the recipe leaves it open: yes if it costs nothing and changes no bit. A reduce-scatter adds in the same order as an
+/// allreduce if there are two summands, or one algorithm for both.
 bool shares_updates(const StrategyConfig& config, const AllreduceFacts& facts) {
   const bool keeps_bits = facts.workers <= 2 || (facts.hosts == 1 && facts.direct_sums);
   const bool free = facts.elementwise && !facts.clips && facts.on_cpu && facts.compression == "none" && !facts.bf16_gradients &&
@@ -74,7 +74,7 @@ AllreduceChoices choose(const StrategyConfig& config, const AllreduceFacts& fact
   AllreduceChoices choices;
   if (facts.workers > 1) check_choices(config, facts), choices.sharded = shares_updates(config, facts);
   choices.cuts = cuts_of(config, facts, choices.sharded);
-  // Between the layers of a pass workers come at different times, so in stage 2 they meet there no oftener than they must.
+  // Between the layers of a pass, workers arrive at different times, so in stage 2 they synchronise no more often than necessary.
   const bool meets_in_pass = facts.workers > 1 && facts.zero == 2 && !choices.cuts.front().overlap;
   choices.updates_at_end = facts.clips || !facts.on_cpu || facts.scales_loss || meets_in_pass ||
                            ((choices.sharded || !facts.private_entry.empty()) && !facts.elementwise);

@@ -124,7 +124,8 @@ std::vector<step::NamedTensor> Replicas::save() {
     state.back().copied = true;
   };
   add_copy(kParameters, own_);
-  // The optimizers' mean stands under its usual name, for another strategy or another number of workers to continue from.
+  // The mean of the optimizers' states is saved under the usual names, so that another strategy or another number of workers can continue
+  // from it.
   for (std::size_t i = 0; i < updater_.buffers().size(); ++i) {
     at::Tensor buffer = updater_.buffers()[i];
     own_moments_.push_back(buffer.clone());
@@ -140,7 +141,7 @@ std::vector<step::NamedTensor> Replicas::save() {
 
 void Replicas::load(std::span<const step::NamedTensor> state) {
   meeting_
-      ->prepare();  // with what was agreed on, which the module still has: another strategy's checkpoint says nothing of this one's memory
+      ->prepare();  // the module still has the agreed parameters, because another strategy's checkpoint has no state of this meeting
   updater_.load(state);
   statistics_.load(state);
   const auto replicas = step::saved_shape(state, kParameters);

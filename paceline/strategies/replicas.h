@@ -1,5 +1,5 @@
-// What all strategies share whose workers train replicas of their own and meet now and then: the local step, and the state of a replica.
-// They differ in their Meeting (data_parallel/meeting.h).
+// What all strategies share whose workers train replicas and meet at intervals: the local step, and the state of a replica. They differ in
+// their Meeting (data_parallel/meeting.h).
 #pragma once
 
 #include <memory>
@@ -16,22 +16,22 @@
 
 namespace paceline::strategies {
 
-/// What a meeting of this run's workers works with. `needs_host`: why replicas must lie in host memory; empty if they need not.
-/// ConfigError if replicas cannot be trained like that, before anything is made.
+/// What a meeting of this run's workers needs. `needs_host`: why replicas must be in host memory; empty if they need not. ConfigError if
+/// replicas cannot be trained that way, before anything is created.
 data_parallel::MeetingSetup meeting_setup(const StrategyConfig& config, const step::Context& context, const std::string& needs_host = {});
 
-/// The same where workers send one another messages at the same time, which NCCL does not carry.
+/// The same for meetings in which workers send to one another at the same time, which NCCL does not support.
 data_parallel::MeetingSetup messages_setup(const StrategyConfig& config, const step::Context& context);
 
-/// Adds what happens in a meeting of replicas with this many elements.
+/// Adds the actions of a meeting of replicas with this many elements.
 using WriteMeeting = void (*)(schedule::ProgramWriter& writer, const schedule::ProgramSettings& settings, std::int64_t elements);
 /// The program of a step at which replicas meet.
 std::vector<schedule::Program> replicas_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings,
                                                 WriteMeeting meeting);
-/// Meetings in which this many elements go to a neighbour while others come from one. Who that is changes from step to step; it is the next
-/// worker here.
+/// Meetings in which this many elements are sent to one neighbour while others arrive from another. The neighbours change from step to
+/// step; here it is always the next worker.
 void write_swap(schedule::ProgramWriter& writer, const schedule::ProgramSettings& settings, std::int64_t elements);
-/// Meetings that make the mean of a buffer as long as the replica.
+/// Meetings that average a buffer of the replica's length.
 void write_average(schedule::ProgramWriter& writer, const schedule::ProgramSettings& settings, std::int64_t elements);
 
 class Replicas final : public step::Strategy {
@@ -57,7 +57,7 @@ class Replicas final : public step::Strategy {
   data_parallel::WorkerStatistics statistics_;
   step::RecordedStep recorded_;
   at::Tensor sums_;
-  // This worker's parameters and moments, while the module and the updater have what was agreed on.
+  // This worker's own parameters and moments, while the module and the updater have the agreed ones.
   at::Tensor own_;
   std::vector<at::Tensor> own_moments_;
   step::Traffic traffic_;

@@ -1,5 +1,5 @@
-// The step of a worker of a parameter server, whatever the rule and the consistency (central/): it pulls the parameters, makes the gradient
-// of its minibatch and pushes that. The consistency decides who waits for whom, and the server makes the update.
+// The step of a parameter server's worker, for any rule and consistency (central/): it pulls the parameters, computes the gradient of its
+// minibatch and pushes it. The consistency decides who waits for whom, and the server makes the update.
 #include "paceline/base/error.h"
 #include "paceline/schedule/program_writer.h"
 #include "paceline/strategies/registry.h"

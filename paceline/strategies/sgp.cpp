@@ -1,10 +1,10 @@
 // Stochastic gradient push (Assran et al., 2019): push-sum over a directed graph. Each worker has a biased x and a weight w, and computes
 // its gradients at z = x / w. After its own step it keeps half of (x, w) and pushes the other half to one neighbour:
 //   x_i ← x_i/2 + x_j/2;  w_i ← w_i/2 + w_j/2;  z_i = x_i / w_i
-// strategy.graph=exponential: the neighbour at step k lies 2^(k mod ⌈log₂ M⌉) places on: ⌈log₂ M⌉ steps spread every worker's news to all.
-// Every worker gets as much weight as it gives, so w stays 1 up to rounding, and push-sum is plain averaging.
-// strategy.graph=random: each worker draws another one for every step, from the run's seed, so that all know who pushes to whom. Some get
-// two messages and some none, and w is what keeps Σ x / Σ w the mean of all.
+// strategy.graph=exponential: at step k, the neighbour is 2^(k mod ⌈log₂ M⌉) ranks further on, so ⌈log₂ M⌉ steps spread every worker's
+// values to all. Every worker receives as much weight as it sends, so w stays 1 up to rounding, and push-sum is plain averaging.
+// strategy.graph=random: for every step, each worker draws another one from the run's seed, so that all know who pushes to whom. Some
+// receive two messages and some none; the weights w keep Σ x / Σ w the mean of all.
 #include <ATen/ATen.h>
 
 #include <bit>
@@ -82,7 +82,7 @@ class Sgp final : public data_parallel::Meeting {
   at::Tensor weight_, pushed_, arrived_, sum_;  // [1], [length + 1] each
 };
 
-/// With the weight behind the parameters. On a random graph a worker gets one message in the mean.
+/// The parameters followed by the weight. On a random graph, a worker receives one message on average.
 void write_push(schedule::ProgramWriter& writer, const schedule::ProgramSettings& settings, std::int64_t elements) {
   write_swap(writer, settings, elements + 1);
 }

@@ -1,4 +1,4 @@
-// One worker: forward, backward, update. The yardstick for every other strategy, and the step that a GPU records in a CUDA graph.
+// One worker: forward, backward, update. The baseline for every other strategy, and the step that a GPU records in a CUDA graph.
 #include "paceline/base/error.h"
 #include "paceline/data_parallel/residual_carryover.h"
 #include "paceline/pipeline/pipeline_pass.h"
@@ -37,7 +37,7 @@ class Single final : public step::Strategy {
       if (!scale_.on() || scale_.accepts(updater_.finite())) updater_.update_all();
       context_.model.refresh();
     };
-    if (carryover_.any()) work();  // once: not to be recorded
+    if (carryover_.any()) work();  // happens only once, so it must not be recorded
     else recorded_.run(batch, *pass_, work);
     return {sums_, batch.targets.numel()};
   }

@@ -1,6 +1,6 @@
 // SparkNet (Moritz et al., 2016): a master collects the replicas every `period` steps, averages them and sends the mean back.
 //   every τ steps: master: w ← (1/M) Σ_j w_j; all: w_i ← w
-// The same mean as local_sgd, over a star: worker 0 carries all the traffic.
+// The same mean as local_sgd, over a star: all traffic passes through worker 0.
 #include "paceline/strategies/registry.h"
 #include "paceline/strategies/replicas.h"
 

@@ -47,7 +47,7 @@ class StaleSync final : public step::Strategy {
     for (const Sent& sent : under_way_) {  // its memory must live until then
       try {
         sent.work.wait();
-      } catch (const std::exception&) {  // whoever missed it says so
+      } catch (const std::exception&) {  // the ranks that miss it report the error
       }
     }
   }
@@ -72,7 +72,7 @@ class StaleSync final : public step::Strategy {
   void agree() override { statistics_.agree(); }
   void resume_training() override { statistics_.resume_training(); }
 
-  // What is in flight is awaited and kept: [how many, length], alike on all workers.
+  // Waits for what is in flight and saves it: [how many, length], the same on all workers.
   std::vector<step::NamedTensor> save() override {
     std::vector<step::NamedTensor> state = updater_.state();
     if (under_way_.empty()) state.push_back({kGradients, at::empty({0, gradients().numel()}, gradients().options())});
@@ -120,9 +120,9 @@ class StaleSync final : public step::Strategy {
 
   const at::Tensor& gradients() { return context_.model.arena().gradients(); }
 
-  /// Counts how long exchanges took that have ended since the last look. A look is taken at every layer of the backward pass: what ends in
-  /// a forward pass counts up to its end. They go one after the other, so one is in flight only from the end of the one before. On a GPU
-  /// the host does not see them end: there only what its stream waits for is counted.
+  /// Counts the duration of exchanges that ended since the last call. It is called at every layer of the backward pass; an exchange that
+  /// ends in a forward pass counts up to the end of that pass. Exchanges run one after the other, so each starts when the previous one
+  /// ends. On a GPU the host does not see them end, so only the time that the stream waits for them counts.
   void look() {
     if (on_stream_.measures()) return;
     for (Sent& sent : under_way_) {
@@ -135,7 +135,7 @@ class StaleSync final : public step::Strategy {
     }
   }
 
-  /// An update has a number of its own, which Adam's corrections need: every step has left a gradient, and those in flight are not applied.
+  /// Updates are numbered separately, for Adam's bias corrections: every step has sent a gradient, but those in flight are not applied yet.
   void apply_oldest(const step::Point& point) {
     updater_.begin_step({.rate = static_cast<float>(point.rate), .step = point.step - std::ssize(under_way_) + 1});
     const Nanoseconds began = context_.clock.now();
@@ -174,7 +174,7 @@ std::unique_ptr<step::Strategy> make_stale_sync(const StrategyConfig& config, co
   return std::make_unique<StaleSync>(config, context);
 }
 
-// A step in the middle of a run: what runs beside its passes is the allreduce of an earlier step's gradients.
+// A step in the middle of a run: beside its passes runs the allreduce of an earlier step's gradients.
 std::vector<schedule::Program> stale_sync_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings) {
   if (settings.pipeline > 1 || settings.zero > 0)
     throw ConfigError("strategy 'stale_sync' reduces the gradients of whole models; use parallel.pipeline=1 and parallel.zero=0");

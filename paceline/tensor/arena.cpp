@@ -91,7 +91,7 @@ at::Tensor allocate_pages(std::int64_t elements, const at::TensorOptions& option
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED)
     throw ConfigError(fmt::format("not enough memory for {} MB of parameters; choose a smaller model", bytes >> 20));
-  madvise(memory, bytes, MADV_HUGEPAGE);  // a hint: an update streams through all of it, which then needs few page-table entries
+  madvise(memory, bytes, MADV_HUGEPAGE);  // a hint: an update streams through all of it, and huge pages need few page-table entries
   return at::from_blob(
       memory, {elements}, [bytes](void* pages) { munmap(pages, bytes); }, options);
 }

@@ -15,7 +15,7 @@ constexpr int kThreads = 256;
 constexpr int kBlocksPerCopy = 64;
 
 // blockIdx.y is the copy; the blocks of x share its values. Small copies leave most of their blocks without work, which costs next to
-// nothing; large ones go round the loop.
+// nothing; large ones iterate.
 __global__ void copy_kernel(const __grid_constant__ CopyTable table, bool add) {
   const auto& copy = table.copies[blockIdx.y];
   for (int i = blockIdx.x * kThreads + threadIdx.x; i < copy.count; i += gridDim.x * kThreads) {

@@ -8,7 +8,7 @@
 
 namespace paceline::tensor {
 
-/// A tensor and where its values go.
+/// A tensor and where to copy its values.
 struct BatchedCopy {
   at::Tensor place, values;
 };

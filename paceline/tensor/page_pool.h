@@ -15,7 +15,7 @@ namespace paceline::tensor {
 
 class PagePool {
  public:
-  /// A pool with room for `pages`. Nothing if the system cannot move pages in this way: before Linux 5.7, and in some sandboxes.
+  /// A pool with room for `pages`. Null if the system cannot move pages in this way: before Linux 5.7, and in some sandboxes.
   static std::unique_ptr<PagePool> make(std::size_t pages);
   ~PagePool();
   PagePool(const PagePool&) = delete;

@@ -55,11 +55,12 @@ class Recorded {
   std::unique_ptr<State> state_;
 };
 
-/// While it is held, nobody records. For whoever waits for a whole device: that would invalidate what another thread is recording there.
+/// While this lock is held, no thread records. For code that waits for a whole device, which would invalidate a recording in another
+/// thread.
 [[nodiscard]] std::unique_lock<std::mutex> without_recordings();
 
-/// While it lives, this thread's work for `device` goes to a stream that no other thread uses. CUDA graphs cannot be recorded on the
-/// default one. No effect on the CPU.
+/// For its scope, this thread's work for `device` goes to a stream that no other thread uses, since CUDA graphs cannot be recorded on the
+/// default stream. No effect on the CPU.
 class OwnStream {
  public:
   explicit OwnStream(const c10::Device& device);

@@ -65,7 +65,7 @@ class ReplayedEvent {
   ReplayedEvent& operator=(const ReplayedEvent&) = delete;
 
   void record() { C10_CUDA_CHECK(cudaEventRecordWithFlags(event_, c10::cuda::getCurrentCUDAStream().stream(), cudaEventRecordExternal)); }
-  /// Seconds from `earlier` to this one; nothing if they were not replayed yet.
+  /// Seconds from `earlier` to this one; nullopt if they were not replayed yet.
   std::optional<double> since(const ReplayedEvent& earlier) const {
     float milliseconds = 0;
     if (cudaEventElapsedTime(&milliseconds, earlier.event_, event_) == cudaSuccess) return milliseconds * 1e-3;

@@ -71,7 +71,7 @@ class Lstm {
   void adam(std::int64_t blocks, std::int64_t rows, std::int64_t offset, const T* factor, std::span<const T> gradient);
   T head(const AlignedVector<T>& features) const;
 
-  std::int64_t padded_, blocks_;  // hidden units, filled up to whole blocks
+  std::int64_t padded_, blocks_;  // hidden units, padded to whole blocks
   double rate_;
   std::vector<Layer> layers_;
   std::int64_t head_, features_;                 // where the head's weights begin; their padded number

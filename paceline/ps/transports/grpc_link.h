@@ -28,7 +28,8 @@ class Link {
   const wire::Joined& connect();
 
   /// Sends a request and waits for the head of its answer; the payload, if any, has been stored by then. Throws what the server threw, and
-  /// PeerError if it is gone for good. Returns nothing if the server was lost and is back, and the question must be asked only once.
+  /// PeerError if it is gone for good. Returns an empty string if the server was lost and is back, and the question must be asked only
+  /// once.
   std::string ask(const Question& question);
 
   /// Called by the pulse thread: tells the server that the worker is alive, and cuts a stream whose answer is overdue.

@@ -1,4 +1,4 @@
-// One worker's stream on the server: passes its requests one after the other to its desk, and sends the answers.
+// One worker's stream on the server: passes its requests to its desk one by one, and sends the answers.
 #pragma once
 
 #include <atomic>
@@ -19,12 +19,12 @@ class Session {
   std::uint64_t token() const { return token_; }
   const std::string& peer() const { return peer_; }
   const std::string& connection() const { return connection_; }                      // gRPC's name for it
-  std::optional<Task> task() const { return desk_ ? desk_->task() : std::nullopt; }  // that it has now
+  std::optional<Task> task() const { return desk_ ? desk_->task() : std::nullopt; }  // its current one
 
   /// Thread-safe.
   bool is_cut() const { return context_.IsCancelled(); }
   void cut() { context_.TryCancel(); }
-  /// It was silent for too long.
+  /// The worker was silent for too long.
   void forget() { forgotten_ = true, cut(); }
   bool is_forgotten() const { return forgotten_; }
 

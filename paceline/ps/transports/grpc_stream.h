@@ -59,7 +59,7 @@ using Reader = grpc::internal::ReaderInterface<grpc::ByteBuffer>;
 /// A head and its payload, which is lent until the loan's wait(). All throw Broken.
 void send(Writer& stream, const std::string& head, std::span<const std::byte> payload, Loan& loan);
 std::string receive_head(Reader& stream);
-/// Exactly this many bytes; DataError if the pieces do not add up to them.
+/// Receives exactly this many bytes; DataError if the pieces do not add up to them.
 void receive_payload(Reader& stream, std::span<std::byte> into);
 /// For texts: refuses more than `most`, and allocates memory as the bytes arrive.
 std::string receive_text(Reader& stream, std::int64_t bytes, std::int64_t most);
@@ -77,7 +77,7 @@ bool uses_tls(const Security& security);
 void limit_stuck(const comm::Socket& socket, Nanoseconds time);
 Nanoseconds stuck_limit(Nanoseconds deadline);  // for a connection on which an answer may take this long
 
-/// "worker 3"; server 0 observes the others under a number of its own.
+/// "worker 3", or a name for server 0, which observes the others under a number of its own.
 std::string who(int worker);
 
 /// Starts gRPC for the rest of the process; its log goes to ours, as debug lines.

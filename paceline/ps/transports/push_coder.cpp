@@ -97,7 +97,7 @@ std::span<const std::byte> PushEncoder::encode(float* gradient, double epoch) {
   overflowed_ = (cast_ && !all_finite(gradient, range_.length)) || !all_finite(residual_.data(), range_.length) ||
                 !all_finite(velocity_.data(), std::ssize(velocity_));
   feedback_.said(kept);
-  if (overflowed_) {  // it must not spoil the next codes
+  if (overflowed_) {  // it must not contaminate later codes
     std::ranges::fill(residual_, 0.0f);
     std::ranges::fill(velocity_, 0.0f);
   }

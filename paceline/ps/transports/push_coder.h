@@ -2,9 +2,9 @@
 //
 //   worker   a = g + e; send Q(a); e ← a − Q(a)          server   gradient = Q(a)
 //
-// Any compressor whose code can be decoded without the other workers will do: all coders, and of the linear ones those that are a cast
-// (fp16, bf16). PowerSGD needs the other workers in the middle of its work. Deep Gradient Compression puts the worker's momentum into the
-// residual; the server's optimizer must then have none.
+// Any compressor works whose code can be decoded without the other workers: all coders, and the linear compressors that are casts (fp16,
+// bf16). PowerSGD needs the other workers between its two rounds. Deep Gradient Compression puts the worker's momentum into the residual;
+// the server's optimizer must then have none.
 #pragma once
 
 #include <cstddef>
@@ -27,22 +27,24 @@ struct PushCompression {
 
   /// What both sides must agree on.
   std::string describe() const;
-  /// ConfigError if it cannot carry pushes; `replica`: the workers of the rule push parameters.
+  /// ConfigError if the compressor cannot be used for pushes. `replica`: workers of the rule push parameters.
   void check(bool replica) const;
 };
 
 /// One range of the arena, on the worker.
 class PushEncoder {
  public:
-  /// ConfigError if the compressor cannot carry pushes; it names those that can. `place` identifies the range, `length` is that of all.
+  /// ConfigError if the compressor cannot be used for pushes; it names those that can. `place` identifies the range, `length` is that of
+  /// the whole arena.
   PushEncoder(const PushCompression& compression, const compress::RangeLayout& range, int worker, std::int64_t place, std::int64_t length);
 
   /// The code, valid until the next call. Overwrites `gradient`.
   std::span<const std::byte> encode(float* gradient, double epoch);
-  /// Whether the last code, or what it left in the residual, is not finite: it must not be sent, and the residual is zero again.
+  /// Whether the last code, or the residual that it left, is not finite: then the code must not be sent, and the residual has been reset to
+  /// zero.
   bool overflowed() const { return overflowed_; }
 
-  // What it keeps from push to push, in place.
+  // What it keeps from push to push; refers to its own memory.
   std::span<float> residual() { return residual_; }
   std::span<float> velocity() { return velocity_; }
   std::int64_t& pushes() { return moment_.step; }

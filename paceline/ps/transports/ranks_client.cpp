@@ -50,7 +50,7 @@ RankClient::RankClient(const Cluster& cluster, const ArenaLayout& layout, const 
 }
 
 RankClient::~RankClient() {
-  if (std::uncaught_exceptions() > 0) return;  // the engine tells the ranks that miss this one
+  if (std::uncaught_exceptions() > 0) return;  // the engine informs the ranks that wait for this one
   try {
     ask_within(kLeaving, std::vector(links_.size(), Question{wire::pack(Verb::leave, wire::Nothing{})}));
   } catch (const std::exception& error) {
@@ -61,7 +61,7 @@ RankClient::~RankClient() {
 std::vector<std::string> RankClient::ask_within(Nanoseconds deadline, std::span<const Question> questions) {
   std::vector<std::string> answers, failures(questions.size());
   Passages sends, heads, payloads;
-  const Link* at = links_.data();  // the server that a failure concerns
+  const Link* at = links_.data();  // the server that an error concerns
   try {
     for (std::size_t i = 0; i < questions.size(); ++i) {
       Link& link = links_[i];

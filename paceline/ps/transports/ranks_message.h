@@ -28,7 +28,7 @@ struct Envelope {
   comm::Buffer buffer() { return {reinterpret_cast<std::uint8_t*>(this), static_cast<std::int64_t>(sizeof(*this))}; }
 };
 
-/// Messages in flight. Those that are not done when this is destroyed, because of an exception, are abandoned, as their memory goes too.
+/// Messages in flight. Those that are not done on destruction, because of an exception, are abandoned, since their memory is freed too.
 struct Passages : std::vector<comm::Work> {
   Passages() = default;
   Passages(const Passages&) = delete;

@@ -32,7 +32,7 @@ struct Caller {
   comm::Work head = {}, payload = {};  // in flight, in or out
   std::string request = {};            // the head that is being answered
   std::string text = {};               // of a worker that joins, or why it is refused
-  bool refused = false;                // the answer in flight is its last
+  bool refused = false;                // after the answer in flight, the caller gets no other
   Nanoseconds since{0};                // when the request began to wait
   std::unique_ptr<Desk> desk = {};     // once it has joined
 };
@@ -49,15 +49,15 @@ class RankServer final : public Service {
   using Stage = Caller::Stage;
 
   void work(const std::stop_token& stop);
-  bool advance(Caller& caller);  // true: something has happened
+  bool advance(Caller& caller);  // true: there was progress
   void listen(Caller& caller);
   void receive(Caller& caller);
   void refuse(Caller& caller, const DataError& why);
-  bool answer(Caller& caller);  // true: with something
+  bool answer(Caller& caller);  // true: there was an answer
   void send(Caller& caller, const Desk::Reply& reply);
   Desk::Reply join(Caller& caller);
   void leave(Caller& caller);
-  /// Of a message that has begun.
+  /// The deadline of a message that has begun.
   comm::Options deadline() const { return {.deadline = concurrent_->limits().silence}; }
 
   std::shared_ptr<comm::Communicator> ranks_;
@@ -82,7 +82,7 @@ RankServer::RankServer(const Cluster& cluster, std::shared_ptr<ConcurrentServer>
       options_(options) {
   if (options_.end < 0) options_.end = layout_.length;
   check_service(*concurrent_, options_);
-  // Server 0 looks at the others' parameters.
+  // Server 0 reads the other servers' parameters.
   for (int rank = 0; rank < ranks_->size(); ++rank)
     if (rank >= servers_ || (rank == 0 && ranks_->rank() != 0)) callers_.push_back({.rank = rank});
   expected_ = static_cast<std::size_t>(ranks_->size() - servers_);
@@ -96,7 +96,7 @@ std::vector<int> RankServer::workers() const {
 
 bool RankServer::deserted() const {
   const std::scoped_lock lock(mutex_);
-  if (expected_ == 0) return true;  // a rank that ends after that is no error
+  if (expected_ == 0) return true;  // from now on, a rank may exit without error
   if (problem_) std::rethrow_exception(problem_);
   return false;
 }
@@ -120,15 +120,15 @@ void RankServer::work(const std::stop_token& stop) {
     }
     if (options_.failed) options_.failed(std::current_exception());
   }
-  for (const Caller& caller : callers_) caller.head.abandon(), caller.payload.abandon();  // their memory goes with this
+  for (const Caller& caller : callers_) caller.head.abandon(), caller.payload.abandon();  // their memory is about to be freed
 }
 
 bool RankServer::advance(Caller& caller) {
   if (caller.stage == Stage::gone || !caller.head.done() || !caller.payload.done()) return false;
   try {
-    caller.head.wait(), caller.payload.wait();  // throws what went wrong
+    caller.head.wait(), caller.payload.wait();  // throws if the operation failed
   } catch (const PeerError&) {
-    if (!caller.refused) throw;  // else it does not listen either
+    if (!caller.refused) throw;  // a refused rank may have stopped listening
   }
   switch (caller.stage) {
     case Stage::listening: return receive(caller), true;
@@ -168,7 +168,7 @@ void RankServer::receive(Caller& caller) {
   if (!room.empty()) caller.payload = ranks_->start(comm::receive(buffer_of(room), caller.rank, kAskPayload, deadline()));
 }
 
-/// A worker that violates the protocol is told so, and has left; the others continue.
+/// A worker that violates the protocol gets an error and counts as having left; the others continue.
 void RankServer::refuse(Caller& caller, const DataError& why) {
   log::warning("server {} refuses rank {}: {}", ranks_->rank(), caller.rank, why.what());
   wire::FailureMessage message = wire::pack_failure(why);

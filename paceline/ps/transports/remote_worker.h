@@ -18,8 +18,8 @@ namespace paceline::ps {
 struct Question {
   std::string head;
   std::span<const std::byte> payload = {};
-  std::span<std::byte> into = {};  // where the answer's payload goes, if it has one
-  bool once = false;               // not to be repeated if the server is lost before it answers
+  std::span<std::byte> into = {};  // where the answer's payload is stored, if it has one
+  bool once = false;               // must not be repeated if the server is lost before it answers
 
   wire::Verb verb() const { return wire::unpack_head(head).verb; }
   /// The head of an answer. DataError, with the name of the server, if it does not answer the question; an error answers any.

@@ -42,18 +42,19 @@ struct ServiceOptions {
   PushCompression compression = {};
   std::string terms = {};  // what workers must agree on (cluster.h)
   bool durable = false;    // the host has a journal, so that acknowledged pushes survive a restart
-  /// Work for a worker, from the first server only: a task; or none, either for now or, if `finished`, for good. May wait for up to a
-  /// second: the worker asks again. A worker that `visits` begins with a pull, so it gets none before it may pull; another one is in the
-  /// middle of its period. Called by many threads; between ranks by one, which must not wait.
+  /// A task for a worker, from the first server only; or none, for now or, if `finished`, for good. May wait for up to a second, after
+  /// which the worker asks again. A worker that `visits` begins with a pull, so it gets no task before it may pull; otherwise it is in the
+  /// middle of its period. Called by many threads; between ranks by a single one, which must not wait.
   std::function<std::optional<Task>(int worker, bool visits, bool& finished)> next_task = {};
   /// May be called more than once per task, and by a worker that has lost it; the task's step identifies it.
   std::function<void(int worker, const Task& task, double loss_sum, double right, std::int64_t targets)> task_done = {};
   /// The worker that had the task is gone.
   std::function<void(int worker, const Task& task)> task_lost = {};
-  /// A checkpoint is being made: whether the first server wants the worker's state, which then comes through `keep`.
+  /// A checkpoint is being made: whether the first server wants the worker's state, which is then passed to `keep`.
   std::function<bool(int worker)> wants_state = {};
   std::function<void(int worker, std::string_view state)> keep = {};
-  /// The other servers: their state, for the checkpoint that the first one writes, and the version in the one that they began with.
+  /// For the other servers: their state, for the checkpoint that the first one writes, and the version in the checkpoint that they started
+  /// from.
   std::function<std::string()> state = {};
   std::int64_t resumed = -1;
   /// The service has ended, for this reason.
@@ -72,14 +73,14 @@ class Service {
 class RemoteClient : public Client {
  public:
   virtual int worker() const = 0;
-  /// Waits for work and, if the worker `visits` the servers before it, until it may pull. Nothing if there will be no more.
+  /// Waits for work and, if the worker `visits` the servers before it, until it may pull. Nullopt if there is no more work.
   virtual std::optional<Task> next(bool visits = true) = 0;
   virtual void done(const Task& task, double loss_sum, double right, std::int64_t targets) = 0;
   /// What next() sends to the first server when that makes a checkpoint.
   virtual void on_save(std::function<std::string()> state) = 0;
-  /// An observer's: the state of every server that has one to send.
+  /// For an observer: the state of every server that has one to send.
   virtual std::vector<std::string> states() = 0;
-  /// The same: the versions in the checkpoints that servers began with, by the beginnings of their ranges.
+  /// For an observer: the versions in the checkpoints from which servers started, by the beginnings of their ranges.
   virtual std::map<std::int64_t, std::int64_t> resumed() const = 0;
 };
 

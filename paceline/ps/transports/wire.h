@@ -111,7 +111,7 @@ void expect_body(std::string_view bytes, std::size_t size);
 /// For a payload that is a text: refuses one that is too long.
 void expect_text(std::int64_t bytes, std::int64_t most);
 inline constexpr std::int64_t kMostFailure = 1 << 20;  // of an error's text
-/// Bytes of a worker's or a server's state that are believed: room for predictors, and for dozens of rows as long as the arena.
+/// The largest state of a worker or server that is accepted, in bytes: enough for predictors and for dozens of rows as long as the arena.
 constexpr std::int64_t most_of_state(std::int64_t arena_length) { return (std::int64_t{1} << 26) + 4096 * arena_length; }
 
 template <class Body>
@@ -122,7 +122,7 @@ Body unpack(std::string_view bytes) {
   return body;
 }
 
-/// An exception as head and payload, and back: `raise` throws what was caught on the other side, as the same type.
+/// Converts an exception to head and payload, and back: `raise` throws what was caught on the other side, as the same type.
 struct FailureMessage {
   std::string head, payload;
 };
