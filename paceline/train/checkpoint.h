@@ -57,7 +57,7 @@ void remove_unfinished(const std::filesystem::path& folder, const std::filesyste
 void prune_checkpoints(const std::filesystem::path& written, std::int64_t keep);
 
 /// Moves a folder's checkpoints after a step into a subfolder, where they are not found by default: a run that continues differently from
-/// that step must not be mixed with them. Returns where they are; nothing if there were none. ConfigError if the disk refuses.
+/// that step must not be mixed with them. Returns where they are; empty if there were none. ConfigError if the disk refuses.
 std::optional<std::filesystem::path> set_aside_behind(std::int64_t step, const std::filesystem::path& folder);
 
 /// The path of a step's checkpoint: a file, or a folder if several workers write.

@@ -19,7 +19,7 @@ bool of_same_entrant(const Contestant& a, const Contestant& b) {
   return a.algorithm == b.algorithm && a.clock == b.clock && a.workers == b.workers;
 }
 
-/// The number in "key=number"; not a number where it is none.
+/// The number in "key=number"; NaN if there is none.
 double number_in(const std::string& setting) {
   double number = NAN;
   const char *begin = setting.data() + setting.find('=') + 1, *end = setting.data() + setting.size();
@@ -40,7 +40,7 @@ bool at_the_edge(const std::vector<Tried>& tried, std::size_t axis, const std::s
   return least < most && (number == least || number == most);
 }
 
-/// The setting beyond `edge`, as far from it as its neighbour is on the other side, by ratio. Nothing if values have no ratios.
+/// The next setting beyond `edge`: the ratio to its neighbour on the other side is repeated. Empty if the values have no ratios.
 std::optional<std::string> beyond(const std::vector<Point>& points, std::size_t axis, const std::string& edge) {
   const double last = number_in(edge);
   double neighbour = NAN;
@@ -51,7 +51,7 @@ std::optional<std::string> beyond(const std::vector<Point>& points, std::size_t 
   }
   const double next = last / neighbour * last;
   if (!std::isfinite(next)) return std::nullopt;
-  return fmt::format("{}={:.6g}", key_of(edge), next);  // few digits: 0.1 / 0.2 * 0.1 is 0.05
+  return fmt::format("{}={:.6g}", key_of(edge), next);  // few digits: 0.1 / 0.2 * 0.1 is not exactly 0.05
 }
 
 }  // namespace

@@ -28,15 +28,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr auto kBetweenLooks = std::chrono::milliseconds(50);  // of whoever waits for the runs: are they to stop?
+constexpr auto kBetweenLooks = std::chrono::milliseconds(50);  // how often the waiting thread checks whether to stop
 
-/// Everything of a run in its folder, nothing on the terminal.
+/// Runs silently, with everything in the run's folder.
 void run_one(Recipe recipe, const fs::path& path, const std::atomic<bool>& stop) {
   const SteadyClock clock;
   observe::Bus bus;
-  Workers workers(recipe, comm::World{}, {.bus = bus, .clock = clock, .stop = stop});  // refuses before anything is written
+  Workers workers(recipe, comm::World{}, {.bus = bus, .clock = clock, .stop = stop});  // rejects invalid settings before anything is written
   std::error_code ignored;
-  fs::remove_all(path, ignored);  // what an interrupted run left
+  fs::remove_all(path, ignored);  // the remains of an interrupted run
   fs::create_directories(path);
   const auto folder = observe::RunFolder::open(path);
   write_atomically(folder.recipe(), recipe.config().toml());
@@ -45,7 +45,7 @@ void run_one(Recipe recipe, const fs::path& path, const std::atomic<bool>& stop)
   bus.add(std::make_unique<observe::Summary>(folder.summary()));
   try {
     workers.run(path);
-  } catch (const Diverged& problem) {  // that is a result as well
+  } catch (const Diverged& problem) {  // divergence is a result, too
     write_atomically(folder.summary(), nlohmann::json{{"diverged", problem.what()}}.dump(2) + "\n");
   }
 }
@@ -80,7 +80,7 @@ void apply(Config& config, const std::vector<std::string>& settings, const std::
   }
 }
 
-/// What a single worker trains on lies beside it: under a drawn clock, nothing is sent.
+/// A single worker trains on parameters in its own memory: under a virtual clock, no transfers are charged.
 bool charges_no_transfers(const Recipe& recipe, const Contestant& contestant) {
   const auto servers = recipe.servers();
   return servers && contestant.alone() && !recipe.timing.recorded() &&
@@ -100,7 +100,7 @@ class Stage {
 
   std::size_t size() const { return contestants_.size(); }
 
-  /// Nothing of a run that was not made since it was asked to stop.
+  /// Empty for a run that was not made because the comparison was asked to stop.
   std::vector<std::optional<Outcome>> run(int together, const std::atomic<bool>& stop) {
     leave_ = stop.load();
     working_ = std::max(together, 1);
@@ -114,7 +114,7 @@ class Stage {
           if (--working_ == 0) ended_.notify_one();
         });
     } catch (...) {
-      leave_ = true;  // those that were started are waited for
+      leave_ = true;  // waits for those that were started
       throw;
     }
     for (std::unique_lock lock(mutex_); !ended_.wait_for(lock, kBetweenLooks, [&] { return working_ == 0; });)
@@ -125,7 +125,7 @@ class Stage {
   }
 
  private:
-  /// False: there is nothing more to do.
+  /// Returns false if there is nothing more to do.
   bool make_next() {
     std::size_t i = 0;
     {
@@ -173,7 +173,7 @@ class Stage {
   std::size_t next_ = 0, done_ = 0;
   int working_ = 0;
   std::exception_ptr problem_;
-  std::atomic<bool> leave_ = false;  // one of the runs failed, or all are to stop: the others may have hours to go
+  std::atomic<bool> leave_ = false;  // set if a run failed or the comparison is to stop, since the other runs may have hours to go
 };
 
 Contestant tuning_run(const Entrant& entrant, const std::vector<std::string>& point, std::int64_t seed) {
@@ -182,7 +182,7 @@ Contestant tuning_run(const Entrant& entrant, const std::vector<std::string>& po
   return made;
 }
 
-/// Every point of the grids of those that have something to choose.
+/// Every point of the grids of those algorithms that have something to choose.
 std::vector<Contestant> tuning_runs(const std::vector<Entrant>& all, const CompareConfig& config) {
   std::vector<Contestant> runs;
   for (const Entrant& entrant : all)
@@ -192,8 +192,8 @@ std::vector<Contestant> tuning_runs(const std::vector<Entrant>& all, const Compa
   return runs;
 }
 
-/// Adds points to the grids at whose edges the choices lie, and returns their runs. A point that the settings do not allow is where a grid
-/// ends.
+/// Adds points to the grids whose choices lie at an edge, and returns their runs. A point that the settings do not allow is the end of a
+/// grid.
 std::vector<Contestant> widen(std::vector<Entrant>& all, const std::vector<Choice>& choices, const Recipe& recipe, const fs::path& runs) {
   std::vector<Contestant> fresh;
   auto choice = choices.begin();
@@ -212,7 +212,7 @@ std::vector<Contestant> widen(std::vector<Entrant>& all, const std::vector<Choic
   return fresh;
 }
 
-/// Of `choices`, those with something to choose have theirs; the others have their only point.
+/// Algorithms with something to choose get the point in `choices`; the others get their only point.
 std::vector<Contestant> final_runs(const std::vector<Entrant>& all, const std::vector<Choice>& choices, const CompareConfig& config) {
   std::vector<Contestant> runs;
   auto choice = choices.begin();
@@ -224,7 +224,7 @@ std::vector<Contestant> final_runs(const std::vector<Entrant>& all, const std::v
   return runs;
 }
 
-/// Choices are made on training samples, and final runs see the test set.
+/// Tuning runs use only training samples; final runs are evaluated on the test set.
 void check_held_out(const Recipe& recipe, bool chooses) {
   if (recipe.data.held_out > 0)
     throw ConfigError(fmt::format(
@@ -250,7 +250,7 @@ Recipe recipe_of(const Recipe& recipe, const Contestant& contestant, const fs::p
   keep_those_below("slow_workers", contestant.workers, most, made.timing.slow_workers);
   keep_those_below("slow_links", contestant.workers, most, made.timing.slow_links);
   if (contestant.tuning) made.data.held_out = recipe.compare.held_out;
-  made.compare = {};  // whatever else is compared, this run is the same
+  made.compare = {};  // this run is the same, whatever else is compared
   made.train.seed = contestant.seed;
   made.parallel.workers = contestant.workers;
   made.data.batch *= contestant.workers;
@@ -272,11 +272,11 @@ Comparison compare(const Recipe& recipe, const fs::path& runs, int together, con
   const auto tell = [&](std::size_t done, const Contestant& who, const Outcome* outcome) { told(before + done, whole, who, outcome); };
   std::vector<Contestant> untried = tuning_runs(all, recipe.compare);
   for (const auto& stage : {untried, final_runs(all, {}, recipe.compare)})
-    whole += Stage(recipe, runs, stage, tell).size();  // refuses before anything is run
+    whole += Stage(recipe, runs, stage, tell).size();  // rejects invalid settings before anything is run
   check_held_out(recipe, !untried.empty());
-  tensor::synchronize(tensor::parse_device(recipe.train.device));  // a GPU is set up once, before threads ask for it at the same time
+  tensor::synchronize(tensor::parse_device(recipe.train.device));  // initialises a GPU once, before several threads need it at the same time
   ensure_writable_folder(runs);
-  const observe::RunLock alone(observe::RunFolder::open(runs));  // a run that another process is making looks unfinished, and would go
+  const observe::RunLock alone(observe::RunFolder::open(runs));  // otherwise a run that another process is making would look unfinished, and be removed
   Comparison result;
   std::vector<Outcome> tried;
   for (std::int64_t widened = 0; !untried.empty(); ++widened) {

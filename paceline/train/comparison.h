@@ -1,5 +1,5 @@
-// A comparison: algorithms × clocks × numbers of workers × seeds, each a run of its own in a folder of its own, so that what is done stays
-// done. Algorithms with a grid (entrants.h) first run every point of it on held-out training samples, and then continue with the best;
+// A comparison: algorithms × clocks × numbers of workers × seeds, each a separate run in its own folder, so that finished runs are never
+// repeated. Algorithms with a grid (entrants.h) first run every point of it on held-out training samples, and then continue with the best;
 // compare.widen adds points where the best lies at the edge.
 #pragma once
 
@@ -10,19 +10,19 @@
 
 namespace paceline::train {
 
-/// The recipe of one run, whose folder will be `runs`/contestant.folder(). The recipe's data.batch is that of one worker. Of the slow
-/// workers it has those that the run has; ConfigError if no run of the comparison has one. Plain SGD on one worker is charged for no
-/// transfers by a virtual clock.
+/// The recipe of one run, whose folder will be `runs`/contestant.folder(). The recipe's data.batch is per worker. Keeps those of the slow
+/// workers that this run has; ConfigError if no run of the comparison has one of them. A virtual clock charges plain SGD on one worker for
+/// no transfers.
 Recipe recipe_of(const Recipe& recipe, const Contestant& contestant, const std::filesystem::path& runs);
 
 struct Comparison {
   std::vector<Outcome> outcomes;  // on the test set
-  std::vector<Choice> choices;    // of those that had something to choose
+  std::vector<Choice> choices;    // of algorithms with something to choose
   bool stopped = false;
 };
 
-/// Runs what is not done yet, `together` runs at a time. `told` hears of each: how many are done, of how many (more where a grid is
-/// widened), and which. A run that fails ends the others, and what it says is thrown. ConfigError if another process compares in the
+/// Makes the runs that are not done yet, `together` at a time. `told` is called for each: how many are done, out of how many (more if a
+/// grid is widened), and which. A run that fails ends the others, and its error is thrown. ConfigError if another process compares in the
 /// same folder.
 Comparison compare(const Recipe& recipe, const std::filesystem::path& runs, int together, const std::atomic<bool>& stop,
                    const std::function<void(std::size_t done, std::size_t all, const Contestant&, const Outcome*)>& told);

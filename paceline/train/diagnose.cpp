@@ -35,12 +35,12 @@ std::optional<Fault> bad_parameter(nn::Model& model, std::int64_t step, int rank
   const std::vector<nn::Part> parts = model.parts();
   for (std::size_t i = 0; i < parts.size(); ++i)
     if (const std::int64_t bad = bad_one_of(model, parts[i], true); bad >= 0) return Fault{step, static_cast<std::int64_t>(i), bad};
-  return std::nullopt;  // it was the padding between entries, which is not used
+  return std::nullopt;  // only the unused padding between entries was not finite
 }
 
 Fault first_fault(nn::Model& model, const at::Tensor& inputs, std::int64_t step, bool training) {
   if (inputs.is_floating_point() && !finite(inputs)) {
-    model.take_part(inputs, training);  // other workers may run this too
+    model.take_part(inputs, training);  // other workers may run this as well
     return {step, Fault::kBatch};
   }
   const std::vector<nn::Part> parts = model.parts();
@@ -68,7 +68,7 @@ std::string describe(nn::Model& model, const Fault& fault) {
   if (fault.parameter < 0) return fmt::format("the output of {} is not finite", part.name);
   const auto index = static_cast<std::size_t>(fault.parameter), parameters = part.parameters.size();
   if (index >= parameters + part.statistics.size())
-    return fmt::format("a parameter of {} is not finite", part.name);  // belongs to another stage
+    return fmt::format("a parameter of {} is not finite", part.name);  // it belongs to another stage
   const tensor::Entry& entry = index < parameters ? model.arena().entries()[part.parameters[index]]
                                                   : model.statistics().entries()[part.statistics[index - parameters]];
   return fmt::format("'{}' of {} is not finite", entry.name, part.name);

@@ -9,7 +9,7 @@
 
 namespace paceline::train {
 
-/// Something that is not finite, as numbers that workers can exchange; the smallest is the first.
+/// A value that is not finite, as numbers that workers can exchange; the smallest is the first fault.
 struct Fault {
   static constexpr std::int64_t kBatch = -1;  // part: the batch itself
 

@@ -10,7 +10,7 @@
 namespace paceline::train {
 namespace {
 
-/// What `paceline compare` sets itself, and from where.
+/// Keys that `paceline compare` sets itself, and where the values come from.
 constexpr std::pair<std::string_view, std::string_view> kOwnKeys[] = {
     {"train.seed", "compare.seeds"}, {"parallel.workers", "compare.workers"}, {"data.held_out", "compare.held_out"}};
 
@@ -27,7 +27,7 @@ struct GridAxis {
   std::vector<std::string> values;
 };
 
-/// Two runs of the same numbers would share a folder.
+/// Otherwise two runs with equal numbers would share a folder.
 void refuse_twice(const char* key, std::vector<std::int64_t> numbers) {
   std::ranges::sort(numbers);
   if (const auto twice = std::ranges::adjacent_find(numbers); twice != numbers.end())
@@ -81,7 +81,7 @@ std::vector<std::vector<std::string>> points_of(const std::vector<GridAxis>& axe
   return points;
 }
 
-/// Fixed settings stay with the contestant, those with several values become axes; then come those that all algorithms have.
+/// Single settings stay with the contestant, and those with several values become axes; axes for all algorithms follow.
 Entrant entrant_of(const Labelled& algorithm, const std::string& grid) {
   Entrant made{.contestant = {.algorithm = algorithm.label}};
   std::vector<std::string> settings = algorithm.settings;

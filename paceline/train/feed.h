@@ -17,16 +17,16 @@ class Feed {
   /// `batch` is the global batch of this epoch; `first_batch` > 0 resumes in the middle of an epoch.
   virtual void start(std::int64_t epoch, std::int64_t batch, std::int64_t first_batch = 0) = 0;
   virtual std::int64_t batches() const = 0;
-  /// The next batch, or nothing at the end of the epoch. Its tensors are valid until the next call; on a GPU they lie in the same memory
-  /// each time, so that a recorded step can be replayed on them.
+  /// The next batch; nullopt at the end of the epoch. Its tensors are valid until the next call; on a GPU they lie in the same memory each
+  /// time, so that a recorded step can be replayed on them.
   virtual std::optional<step::Batch> next() = 0;
 };
 
 /// A loader's batch as read-only tensors over the loader's own memory.
 step::Batch as_tensors(const data::Batch& batch, const data::Info& info);
 
-/// `residency`: "host", "device" or "auto" (on the GPU where the pixels fit in a quarter of its free memory and have no more
-/// channels than its kernel takes). ConfigError if "device" is impossible.
+/// `residency`: "host", "device" or "auto" (on the GPU if the pixels fit in a quarter of its free memory and have no more channels than its
+/// kernel supports). ConfigError if "device" is impossible.
 std::unique_ptr<Feed> make_feed(const data::Dataset& dataset, const data::LoaderOptions& options, const data::DataConfig& config,
                                 const nn::Model& module);
 

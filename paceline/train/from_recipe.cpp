@@ -71,7 +71,7 @@ void keep_stage(nn::Model& model, const std::vector<nn::Units>& held) {
 /// Null for a user's module.
 const nn::GraphModule* graph_module_of(const nn::Model& model) { return dynamic_cast<const nn::GraphModule*>(&model.network()); }
 
-/// The workload's, or else softmax with cross entropy: over the classes of this worker, where workers share the logits.
+/// The workload's loss, otherwise softmax with cross entropy; if workers share the logits, over this worker's classes.
 std::shared_ptr<const nn::Loss> loss_of(const Recipe& recipe, const Workload& workload, const nn::Model& model) {
   const nn::GraphModule* network = graph_module_of(model);
   const bool split = network && network->split().splits_logits(network->graph());
@@ -86,9 +86,9 @@ std::shared_ptr<const nn::Loss> loss_of(const Recipe& recipe, const Workload& wo
                                                 network->options().clock);
 }
 
-// Where ranks meet in the middle of a pass, they record it together. A pipeline's messages are the hosts' business.
+// Ranks that communicate in the middle of a pass record it together. A pipeline's messages are sent by the hosts.
 bool can_record(const Recipe& recipe, const comm::Mesh& mesh) {
-  if (mesh.tensor().size() > 1 && recipe.comm.shapes()) return false;  // the hosts make links slow
+  if (mesh.tensor().size() > 1 && recipe.comm.shapes()) return false;  // the hosts slow the links down artificially
   return mesh.pipeline().size() == 1 && mesh.tensor_in_one_process();
 }
 
@@ -237,11 +237,11 @@ data::LoaderOptions loader_options(const Recipe& recipe, data::Split split, cons
 }
 
 std::int64_t minibatch_of(const Recipe& recipe, std::int64_t samples, std::int64_t epoch) {
-  const std::int64_t sharing = recipe.servers() ? 1 : recipe.parallel.data_workers();  // trainers, each with a part of the batch
+  const std::int64_t sharing = recipe.servers() ? 1 : recipe.parallel.data_workers();  // trainers that share the batch
   const std::int64_t batch =
       shared_batch(recipe, optim::batch_at(recipe.schedule, recipe.data.batch, epoch)) / recipe.workers_per_trainer();
   if (batch <= samples) return batch;
-  // The batch has grown beyond the number of samples. The remainder is dropped, or is the ragged batch of the epoch.
+  // The batch has grown beyond the number of samples. What remains is dropped, or is the ragged batch of the epoch.
   return recipe.data.uneven == "refuse" && recipe.data.drop_last ? samples - samples % sharing : samples;
 }
 

@@ -1,5 +1,5 @@
 // What a process creates from its recipe before it trains. A Trainer and the servers and workers of several processes (remote_processes.h)
-// all create it here, so that the same recipe gives each of them the same model, the same terms and the same minibatches.
+// all create it here, so that the same recipe gives each process the same model, the same settings to agree on and the same minibatches.
 #pragma once
 
 #include <memory>

@@ -82,7 +82,7 @@ class Merge {
  public:
   /// `ranks` all report this; `own`: this worker is one of them.
   void add(const std::vector<Claim>& claims, const std::vector<int>& ranks, bool own) {
-    std::size_t behind = 0;  // a new name is inserted after the previous one
+    std::size_t behind = 0;  // where to insert a new name: after the previous one
     for (std::size_t i = 0; i < claims.size(); ++i) {
       const Claim& claim = claims[i];
       if (i == 0 || claim.name != claims[i - 1].name) behind = place_of(claim.name, behind) + 1;

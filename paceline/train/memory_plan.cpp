@@ -21,7 +21,7 @@ memory::Kernels kernels_of(bool gpu) {
 
 bool shares_updates(const Recipe& recipe, int workers, const RunPlace& place) {
   if (workers == 1 || !strategies::has_buckets(strategies::resolve(recipe.strategy.name, workers))) return false;
-  // For a GPU that this machine may not have.
+  // Assumptions for a GPU that this machine may not have.
   if (recipe.train.device.starts_with("cuda")) return recipe.strategy.update == "sharded";
   return strategies::shares_updates(recipe.strategy, facts_of(recipe, workers, place));
 }
@@ -55,7 +55,7 @@ memory::Plan plan_of(const Recipe& recipe, const RunPlace& place) {
 
 void require_memory(const Recipe& recipe, const graph::Graph& graph, const memory::Plan& plan, const std::vector<graph::Units>& stages) {
   if (plan.limit > 0) return memory::require_fit(graph, plan, plan.limit, "train.memory_gb", stages);
-  // Without a limit, only the impossible is refused: the formulas are not exact, and the ranks may be on many hosts.
+  // Without an explicit limit, only the clearly impossible is refused: the formulas are not exact, and the ranks may be on many hosts.
   const std::int64_t machine = static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
   if (tensor::parse_device(recipe.train.device).is_cpu() && machine > 0)
     memory::require_fit(graph, plan, machine, "this machine's memory", stages);

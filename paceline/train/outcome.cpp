@@ -17,8 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A recipe without the places of things, which may differ where a comparison goes on. Keys that an earlier version did not know have
-/// their defaults.
+/// A recipe without file locations, which may change when a comparison is continued. Keys unknown to the version that wrote it have their
+/// defaults.
 std::string what_decides(const std::string& text, const fs::path& folder) {
   Recipe recipe;
   Config config = recipe.config();
@@ -27,7 +27,7 @@ std::string what_decides(const std::string& text, const fs::path& folder) {
   return config.toml();
 }
 
-/// What a run says of itself once it is done; discarded where it is not.
+/// What a finished run has recorded; empty if it is not finished.
 nlohmann::json finished_summary(const fs::path& folder) {
   std::error_code ignored;
   const nlohmann::json nothing(nlohmann::json::value_t::discarded);
@@ -42,7 +42,7 @@ void read_evaluation(const nlohmann::json& event, Outcome& outcome) {
   outcome.time.push_back(event.at("training_seconds").is_number() ? event.at("training_seconds").get<double>() : NAN);
 }
 
-/// The losses of single steps hop about; what is shown are their means over stretches of equally many steps.
+/// Losses of single steps are noisy, so the figures show means over stretches of equally many steps.
 void read_steps(const std::vector<nlohmann::json>& steps, Outcome& outcome) {
   constexpr std::size_t kStretches = 50;
   double samples = 0, bytes = 0, loss = 0, weight = 0;
@@ -81,7 +81,7 @@ double cell_number(const std::string& text, const fs::path& csv, std::int64_t li
   return value;
 }
 
-/// Columns by the names in the heading; one that is not there stays empty. Runs without predictors have no such file.
+/// Columns by their headings; a missing one stays empty. Runs without predictors have no such file.
 void read_predictions(const fs::path& csv, Outcome& outcome) {
   std::ifstream file(csv);
   std::string line;
@@ -166,7 +166,7 @@ std::optional<Outcome> read_outcome(const Contestant& contestant, const fs::path
     outcome.predictor_ms = number("predictor_ms");
     outcome.loss_predictor_ms = number("loss_predictor_ms"), outcome.step_predictor_ms = number("step_predictor_ms");
     outcome.virtual_clock = server->at("virtual_seconds").is_number();
-    // Under a virtual clock one thread plays all workers, one minibatch after the other.
+    // Under a virtual clock one thread computes for all workers, one minibatch after the other.
     outcome.measured_iteration_ms =
         outcome.virtual_clock ? 1e3 * outcome.wall_seconds / std::max(summary.at("steps").get<double>(), 1.0) : outcome.iteration_ms;
     outcome.staleness = server->at("staleness").get<std::vector<std::pair<std::int64_t, std::int64_t>>>();

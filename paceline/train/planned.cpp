@@ -33,8 +33,8 @@ perf::PlanStrategies strategies_of(const Recipe& recipe) {
   return made;
 }
 
-/// Every compressor that goes with such a run, and what it sends. For a network that is too large to be coded, what a small one sends for
-/// each element; compressors of low rank, whose codes depend on the shapes, are left out then.
+/// Every compressor that works with such a run, and how much it sends. For a network too large to encode here, the bytes per element of a
+/// small one are used; low-rank compressors, whose codes depend on the shapes, are then left out.
 std::vector<perf::OtherWire> wires_of(const Recipe& recipe, const graph::Graph& network, std::int64_t workers) {
   std::vector<perf::OtherWire> wires;
   if (workers < 2) return wires;
@@ -52,20 +52,20 @@ std::vector<perf::OtherWire> wires_of(const Recipe& recipe, const graph::Graph& 
                        .bytes = settings.wire_bytes,
                        .traffic = settings.compressed,
                        .rounds = settings.compressed_rounds});
-    } catch (const ConfigError&) {  // it does not go with the recipe
+    } catch (const ConfigError&) {  // it does not work with the recipe
     }
   return wires;
 }
 
 perf::Precision precision_of(const Recipe& recipe) { return perf::precision_named(recipe.train.precision); }
 
-/// Of a worker where they share the memory of a host; 0: what the cluster says of its devices.
+/// The memory of each worker, if workers share a host's; 0: what the cluster says of its devices.
 std::int64_t machine_memory(const Recipe& recipe, const RunHosts& hosts) {
   if (!tensor::parse_device(recipe.train.device).is_cpu()) return 0;
   return static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE) / std::max(hosts.workers_per_host, 1);
 }
 
-/// Measured seconds, changed as the roofline changes with the device.
+/// Measured seconds, scaled by how much the roofline changes with the device.
 class ScaledTimes final : public perf::ComputeTimes {
  public:
   ScaledTimes(std::unique_ptr<perf::ComputeTimes> measured, std::unique_ptr<perf::ComputeTimes> before,
@@ -107,7 +107,7 @@ perf::MakeTimes times_of(const Recipe& recipe, const graph::Graph& graph, const 
   };
 }
 
-/// What earlier runs say of a choice.
+/// The correction from earlier runs of a choice.
 void add_steps(perf::PlanQuestion& question, const Recipe& recipe, const graph::Graph& graph, const PlanInputs& inputs) {
   if (inputs.steps.empty()) return;
   const auto per_host = static_cast<int>(std::min(question.workers, inputs.machine.cluster.devices));
@@ -123,7 +123,7 @@ void add_steps(perf::PlanQuestion& question, const Recipe& recipe, const graph::
   question.correction = [known, resolved](const perf::Choice& choice) {
     try {
       return known->factor(resolved(choice));
-    } catch (const ConfigError&) {  // no run of this recipe can be so
+    } catch (const ConfigError&) {  // the recipe does not allow this choice
       return 1.0;
     }
   };
@@ -192,7 +192,7 @@ perf::Plan plan_for(const Recipe& recipe, const data::Info& info, const RunHosts
   for (const perf::Plan& plan : perf::make_plans(question).exact) try {
       with_choice(recipe, plan.choice);
       return plan;
-    } catch (const ConfigError& error) {  // the recipe has something that this plan cannot do
+    } catch (const ConfigError& error) {  // the plan is incompatible with the recipe
       if (refused.empty()) refused = error.what();
     }
   throw ConfigError(fmt::format("strategy.name=plan: this recipe allows no plan; the first one was refused: {}", refused));

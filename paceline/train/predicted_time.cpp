@@ -20,7 +20,7 @@
 namespace paceline::train {
 namespace {
 
-constexpr const char* kProbed = "cluster.toml";  // where `paceline probe` writes
+constexpr const char* kProbed = "cluster.toml";  // written by `paceline probe`
 
 bool on_cpu(const Recipe& recipe) { return tensor::parse_device(recipe.train.device).is_cpu(); }
 const char* kind_of(const Recipe& recipe) { return on_cpu(recipe) ? "cpu" : "gpu"; }
@@ -30,7 +30,8 @@ bool is_there(const std::string& file) {
   return std::filesystem::exists(file, ignored);
 }
 
-/// Whether `paceline probe` left a file here that is of the run's kind of device. One that cannot be read is refused by whoever reads it.
+/// Whether the working folder has a file of `paceline probe` for the run's kind of device. A file that cannot be read is reported when it
+/// is used.
 bool probed_here(const Recipe& recipe) {
   if (!is_there(kProbed)) return false;
   try {
@@ -41,7 +42,7 @@ bool probed_here(const Recipe& recipe) {
   }
 }
 
-/// What to take the cluster from: what the recipe says, what `paceline probe` left here, or rules of thumb.
+/// The source of the cluster: the recipe, the file of `paceline probe`, or rules of thumb.
 std::string cluster_source(const Recipe& recipe) {
   if (!recipe.train.cluster.empty()) return recipe.train.cluster;
   if (probed_here(recipe)) return kProbed;
@@ -54,7 +55,7 @@ std::string profile_source(const Recipe& recipe) {
   return is_there(usual) ? usual : "";
 }
 
-/// A profile that the recipe names must be of this network; one that merely lies here is left alone where it is not.
+/// A profile that the recipe names must be of this network; one that was merely found in the folder is ignored if it is not.
 std::optional<perf::Profile> profile_for(const Recipe& recipe, const graph::Graph& graph) {
   const std::string source = profile_source(recipe);
   if (source.empty()) return std::nullopt;
@@ -69,7 +70,7 @@ std::optional<perf::Profile> profile_for(const Recipe& recipe, const graph::Grap
   }
 }
 
-/// Bytes of worker 0's device at the worst moment of a step, but for what is on its way to others, which a run does not measure either.
+/// Peak bytes of worker 0's device during a step, without data on its way to others, which a run does not measure either.
 double peak_of(const Recipe& recipe, const graph::Graph& graph, const RunPlace& place, const std::vector<graph::Units>& stages) {
   const memory::Bytes bytes = memory::estimate(graph, plan_of(recipe, place), stages).front().bytes;
   return static_cast<double>(bytes.total() - bytes[memory::Category::communication]);
@@ -81,7 +82,7 @@ observe::Prediction said(const perf::StepCost& cost) {
   prediction.compute_s = cost.split.compute, prediction.optimizer_s = cost.split.optimizer, prediction.encoding_s = cost.split.encoding;
   prediction.exposed_s = cost.split.exposed.sum(), prediction.bubble_s = cost.split.bubble;
   prediction.straggling_s = cost.split.straggling;
-  if (!cost.stages.empty()) prediction.bytes = cost.stages.front().bytes.sum();  // worker 0's
+  if (!cost.stages.empty()) prediction.bytes = cost.stages.front().bytes.sum();  // for worker 0
   prediction.bottleneck = cost.bottleneck;
   prediction.notes = cost.notes;
   return prediction;
@@ -154,8 +155,8 @@ bool knows_machine(const Recipe& recipe) { return !recipe.train.cluster.empty() 
 
 std::string predicted_source(const Recipe& recipe) { return cluster_source(recipe); }
 
-// As many hosts and places for ranks as the run has. On a CPU a device of the file is its share of the cores, so that fewer ranks have more
-// of them each; more ranks take turns.
+// As many hosts and devices as the run has. On a CPU, a device of the file is its share of the cores, so fewer ranks have more cores each;
+// if there are more ranks, they take turns.
 PredictedMachine predicted_machine(const Recipe& recipe, const graph::Graph& graph, const RunHosts& hosts) {
   perf::Cluster cluster = perf::find_cluster(cluster_source(recipe));
   const double crowd = static_cast<double>(hosts.workers_per_host) / static_cast<double>(std::max<std::int64_t>(cluster.devices, 1));

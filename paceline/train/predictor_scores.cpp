@@ -9,13 +9,13 @@
 namespace paceline::train {
 namespace {
 
-constexpr double kNewest = 0.1;            // weight of the exponential mean
+constexpr double kNewest = 0.1;            // of the newest value in the exponential mean
 constexpr std::size_t kAround = 16;        // values on each side that the oracle knows
-constexpr std::uint64_t kShuffleSeed = 1;  // any: the same order every time
+constexpr std::uint64_t kShuffleSeed = 1;  // arbitrary, but fixed: the same order every time
 
 using Values = std::vector<double>;
 
-/// What each way would have said of values[i], from those before it; not a number for the first.
+/// For each method, its prediction of values[i] from the values before it; NaN for the first.
 Values last_before(const Values& values) {
   Values said(values.size(), NAN);
   for (std::size_t i = 1; i < values.size(); ++i) said[i] = values[i - 1];
@@ -56,7 +56,7 @@ double root_mean_square(const Values& said, const Values& came) {
   return std::sqrt(squares / count);
 }
 
-/// A way to predict on each worker's own series.
+/// A method that predicts each worker's own series.
 Values by_worker(const Values& values, const Values& workers, const auto& predict) {
   std::map<double, std::vector<std::size_t>> places;
   for (std::size_t i = 0; i < values.size(); ++i)
@@ -71,7 +71,7 @@ Values by_worker(const Values& values, const Values& workers, const auto& predic
   return said;
 }
 
-/// The sum of losses[i + 1 … i + steps[i]]; NaN if there are none, or not this many.
+/// The sum of losses[i + 1 … i + steps[i]]; NaN if steps[i] is 0 or exceeds what follows.
 Values sums_ahead(const Values& losses, const Values& steps) {
   Values sums(losses.size(), NAN);
   for (std::size_t i = 0; i < losses.size(); ++i) {
@@ -83,7 +83,7 @@ Values sums_ahead(const Values& losses, const Values& steps) {
   return sums;
 }
 
-/// k times what was said of the next one.
+/// k times the prediction of the next one.
 Values flat_sums(const Values& said, const Values& steps) {
   Values sums(said.size(), NAN);
   for (std::size_t i = 0; i + 1 < said.size(); ++i) sums[i] = steps[i] * said[i + 1];

@@ -1,13 +1,13 @@
-// The errors of lc_asgd's predictors, and those that simpler ones would have made on the same run (predictions.csv).
+// The errors of lc_asgd's predictors, and those that simpler methods would have had on the same run (predictions.csv):
 //
-//   lstm        what the run predicted
-//   last        the value before; of k losses, k times the newest
-//   ema         the exponential mean of the values before, with weight 0.1 for the newest
-//   constant    the mean of all values before
-//   shuffled    lstm's predictions in random order: what is left of them without their times
+//   lstm        the run's own predictions
+//   last        the previous value; for k losses, k times the latest one
+//   ema         the exponential mean of earlier values, with weight 0.1 for the latest
+//   constant    the mean of all earlier values
+//   shuffled    lstm's predictions in random order: shows how much of their accuracy is timing
 //   oracle      the mean of the 16 values before and the 16 after, which needs the future: its error is noise
 //
-// Steps are counted worker by worker. The first tenth of a run, in which all of them learn, does not count.
+// Steps are counted per worker. The first tenth of a run, in which all methods learn, does not count.
 #pragma once
 
 #include "paceline/train/outcome.h"

@@ -38,7 +38,7 @@ constexpr std::string_view kTerms[] = {
     "schedule.largest_batch",
 };
 
-/// " in epoch 31" where the schedule has made the batch so large; nothing if it is the recipe's own.
+/// " in epoch 31" if the schedule has made the batch so large; empty if it is the recipe's own.
 std::string grown_in(const Recipe& recipe, std::int64_t batch) {
   if (batch == recipe.data.batch) return {};
   for (const double milestone : recipe.schedule.batch_milestones)
@@ -222,7 +222,7 @@ void validate_mesh(const Recipe& recipe) {
                     parallel.workers, recipe.strategy.name));
   const bool splits = sharing < parallel.workers;  // layers, or the list of them
   if (const std::int64_t experts = recipe.model.experts; experts > 0) {
-    graph::make_graph(recipe.model);  // refuses experts that the network does not have
+    graph::make_graph(recipe.model);  // rejects experts that the network does not have
     require_together(recipe, fmt::format("model.experts={}", experts));
     graph::check_experts(experts, sharing);
   }
@@ -255,7 +255,7 @@ void validate_gradients(const Recipe& recipe) {
 
 void validate(const Recipe& recipe) {
   Recipe copy = recipe;
-  copy.config().check();  // a program fills the structs itself
+  copy.config().check();  // a program may have filled the structs itself
   check_threads("train.threads", recipe.train.threads);
   if (const double every = recipe.train.evaluate_every; every > 0 && every < 1)
     throw ConfigError(fmt::format(

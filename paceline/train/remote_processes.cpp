@@ -39,11 +39,11 @@ void load_model(nn::Model& module, const Checkpoint& checkpoint) {
   module.refresh();
 }
 
-/// What such a process has in common with the Trainer of server 0.
+/// What such a process has in common with server 0's Trainer.
 struct Remote {
   Remote(const Recipe& given, const Workload& workload, const ps::Cluster& cluster, const Checkpoint* resumed)
       : recipe(checked(recipe_for(given, cluster))),
-        // It is unknown how many of the others are on this host: one thread, unless the launcher, which knows, says more.
+        // It is unknown how many of the other processes are on this host: one thread, unless the launcher, which knows, sets a number.
         threads(recipe.train.threads > 0 ? static_cast<int>(recipe.train.threads) : usual_threads(1)),
         network(network_of(recipe, workload)),
         datasets(make_datasets(recipe, workload)),
@@ -53,7 +53,7 @@ struct Remote {
         plan(context, settings, std::ssize(cluster.servers)) {
     ensure_memory_for(threads);
   }
-  Remote(const Remote&) = delete;  // its parts refer to each other
+  Remote(const Remote&) = delete;  // its members refer to each other
   Remote& operator=(const Remote&) = delete;
 
   std::shared_ptr<nn::Model> make_module(const Workload& workload, const Checkpoint* resumed) const {
@@ -63,7 +63,7 @@ struct Remote {
     return made;
   }
 
-  // In the order in which they are made: each needs those before it.
+  // In order of construction: each needs those before it.
   Recipe recipe;
   int threads;
   std::string network;
@@ -100,7 +100,7 @@ Recipe recipe_for(const Recipe& given, const ps::Cluster& cluster) {
   recipe.ps.executor = "processes";
   if (recipe.parallel.workers == 0) recipe.parallel.workers = std::max(cluster.workers, 1);
   recipe.ps.servers = std::ssize(cluster.servers);
-  // Workers would wait for ever for a server that is several rounds behind the others, so it must not lose any.
+  // Workers would wait forever for a server that is several rounds behind the others, so it must not lose any.
   if (cluster.max_restarts > 0 && recipe.ps.servers > 1 && !recipe.servers()->asynchronous() && recipe.ps.transport == "grpc" &&
       recipe.ps.snapshot_s > 0)
     recipe.ps.replica = true;

@@ -15,8 +15,8 @@ namespace paceline::train {
 /// server, its executor has no processes, or its device is a GPU. Unchanged without a cluster.
 Recipe recipe_for(const Recipe& recipe, const ps::Cluster& cluster);
 
-/// Computes until there is no more work, or `stop`. Returns the number of minibatches that it finished. `resumed`: the checkpoint that the
-/// run goes on from; null if it begins anew. A worker that was started again goes on without the state that it had there.
+/// Computes until there is no more work, or `stop`. Returns the number of minibatches that it finished. `resumed`: the checkpoint from
+/// which the run is resumed; null for a new run. A restarted worker continues without the state that the checkpoint has of it.
 std::int64_t run_remote_worker(const Recipe& recipe, const Workload& workload, const ps::Cluster& cluster, const std::atomic<bool>& stop,
                                const Checkpoint* resumed = nullptr);
 

@@ -20,14 +20,14 @@ void check_schedule(const Recipe& recipe, const memory::Plan& plan) {
         {.stages = plan.pipeline, .micro_batches = static_cast<int>(plan.micro_batches), .chunks = plan.chunks});
 }
 
-/// Samples with the shape of the data, as many as a micro-batch: their values do not change how long a layer takes.
+/// Samples of the data's shape, as many as in a micro-batch: their values do not affect how long a layer takes.
 at::Tensor sample_inputs(const data::Info& info, const memory::Plan& plan, const c10::Device& device) {
   std::vector<std::int64_t> shape = {std::max<std::int64_t>(plan.samples / plan.micro_batches, 1)};
   shape.insert(shape.end(), info.input.begin(), info.input.end());
   return at::zeros(shape, at::TensorOptions().dtype(info.tokens ? at::kLong : at::kFloat).device(device));
 }
 
-/// What rank 0 measures, sent to all: no two ranks would measure the same.
+/// Rank 0's measurements, sent to all, since no two ranks would measure the same.
 template <class Measure>
 std::vector<double> told_by_first(std::size_t units, comm::Communicator& everyone, const Measure& measure) {
   std::vector<double> times(units);
@@ -54,7 +54,7 @@ std::vector<nn::Units> cut_network(const Recipe& recipe, const graph::Graph& gra
   std::vector<nn::Units> stages = memory::cut_stages(graph, plan);
   require_memory(recipe, graph, plan, stages);
   if (!measures(recipe)) return stages;
-  // With measured times another cut may be the fastest of those that fit; it is known by now that one fits.
+  // With measured times another cut may be the fastest of those that fit; that one fits is already known.
   plan.times = told_by_first(graph::counted_costs(graph).size(), mesh.everyone(),
                              [&] { return pipeline::measured_costs(graph, options, sample_inputs(info, plan, options.device), clock); });
   return memory::cut_stages(graph, plan);
@@ -71,7 +71,7 @@ std::vector<nn::Units> cut_module(const Recipe& recipe, nn::Model& model, const 
         costs.size(), mesh.everyone(), [&] { return pipeline::measured_costs(model, sample_inputs(info, plan, model.device()), clock); });
     for (std::size_t unit = 0; unit < costs.size(); ++unit) costs[unit].time = times[unit];
   }
-  // A stage begins with a unit that has weights: every rank has something to train.
+  // Makes every stage begin with a unit that has weights, so that every rank has something to train.
   std::vector<graph::UnitCost> groups;
   std::vector<std::size_t> begins;
   bool weights = false;

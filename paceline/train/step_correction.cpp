@@ -12,15 +12,15 @@
 namespace paceline::train {
 namespace {
 
-/// How workers share the work: runs that agree in these are of one kind.
+/// Settings of how workers share the work: runs that agree in these are of one kind.
 constexpr std::string_view kKind[] = {"parallel.workers", "strategy.name",   "parallel.pipeline", "parallel.tensor",
                                       "parallel.zero",    "train.precision", "comm.compression",  "ps.executor"};
-/// What else changes a step's time.
+/// Other settings that affect a step's time.
 constexpr std::string_view kDetails[] = {"parallel.sequence", "parallel.hybrid",     "parallel.offload",   "parallel.schedule",
                                          "parallel.chunks",   "train.micro_batches", "train.recompute",    "train.storage",
                                          "comm.algorithm",    "comm.gradient_dtype", "strategy.bucket_mb", "strategy.period",
                                          "ps.servers"};
-constexpr std::string_view kAlways[] = {"parallel.workers", "strategy.name"};  // the first words of a way
+constexpr std::string_view kAlways[] = {"parallel.workers", "strategy.name"};  // always included, first
 
 std::string key_of(std::string_view word) { return std::string(word.substr(0, word.find('='))); }
 
@@ -88,7 +88,7 @@ std::optional<double> StepCorrection::ratio(std::size_t step, const Recipe& reci
       Recipe run = with_way(recipe, steps_[step].way);
       run.data.batch = steps_[step].batch;
       found->second = steps_[step].seconds / predict_(run);
-    } catch (const ConfigError&) {  // the recipe has something that this run had not
+    } catch (const ConfigError&) {  // the recipe is incompatible with this run's settings
     }
   return found->second;
 }
@@ -96,7 +96,7 @@ std::optional<double> StepCorrection::ratio(std::size_t step, const Recipe& reci
 double StepCorrection::factor(const Recipe& recipe) const {
   if (steps_.empty()) return 1;
   const std::vector<std::string> way = way_of(recipe), kind = kind_of(way);
-  std::map<std::int64_t, std::pair<double, int>> any, alike, same;  // by batch: sum of logarithms, and of how many
+  std::map<std::int64_t, std::pair<double, int>> any, alike, same;  // by batch: sum of logarithms, and their number
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const std::vector<std::string>& other = steps_[i].way;
     if (steps_[i].optimizer != recipe.optim.name || other.front() != way.front()) continue;

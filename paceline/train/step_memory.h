@@ -31,7 +31,7 @@ class StepMemory {
     if (steps_ == kSteps) bytes_ = ledger_.peak() + most_, meter_.reset();
   }
 
-  /// Nothing until enough steps have been made.
+  /// Nullopt until enough steps have been made.
   std::optional<std::int64_t> bytes() const { return bytes_; }
 
  private:

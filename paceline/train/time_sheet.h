@@ -1,4 +1,4 @@
-// Where the time of a run goes, by a clock on the wall: every moment belongs to one part of observe::WallTime.
+// Where the time of a run goes, in wall-clock seconds: every moment belongs to one part of observe::WallTime.
 #pragma once
 
 #include <utility>
@@ -8,15 +8,15 @@
 
 namespace paceline::train {
 
-/// Of one thread.
+/// For one thread.
 class TimeSheet {
  public:
   using Part = double observe::WallTime::*;
 
-  /// What has passed since `began` belongs to `first`, and so does what follows outside of every Entry.
+  /// The time since `began` belongs to `first`, and so does all time outside of any Entry.
   TimeSheet(const Clock& clock, Nanoseconds began, Part first) : clock_(clock), booked_(began), part_(first) {}
 
-  /// While it lives, time belongs to its part; of nested ones to the innermost.
+  /// While it exists, time belongs to its part; if nested, to the innermost.
   class [[nodiscard]] Entry {
    public:
     Entry(TimeSheet& sheet, Part part) : sheet_(sheet), before_(sheet.turn_to(part)) {}
@@ -31,7 +31,7 @@ class TimeSheet {
 
   Entry enter(Part part) { return {*this, part}; }
 
-  /// Time belongs to `part` from now on. Returns whose it was.
+  /// From now on, time belongs to `part`. Returns the previous part.
   Part turn_to(Part part) {
     const Nanoseconds now = clock_.now();
     spent_.*part_ += seconds(now - booked_);

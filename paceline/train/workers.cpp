@@ -67,7 +67,7 @@ Recipe resolve_for(const Recipe& given, const comm::World& world) {
   const int workers = workers_here(recipe, world) * world.size;
   recipe.parallel.workers = workers;
   recipe.comm.repeatable = recipe.train.repeatable;
-  if (recipe.strategy.name == strategies::kPlan) return recipe;  // it is not known yet how they will share the work
+  if (recipe.strategy.name == strategies::kPlan) return recipe;  // how they will share the work is not known yet
   recipe.strategy.name = strategies::resolve(recipe.strategy.name, static_cast<int>(recipe.parallel.data_workers()));
   validate(recipe);
   return recipe;

@@ -33,7 +33,7 @@ class Workers {
   Workers(const Recipe& recipe, const comm::World& world, const Environment& around);
   ~Workers();
 
-  bool leads() const { return world_.rank == 0; }  // has worker 0
+  bool leads() const { return world_.rank == 0; }  // the process with worker 0
   const Recipe& recipe() const { return recipe_; }
   void resume(const Checkpoint& checkpoint, const std::string& source);
   /// Trains to the end. If several workers fail, the error is that of the one that failed on its own, not of those that missed it.
