@@ -43,8 +43,8 @@ class CompareReport {
   };
   static std::optional<Spread> spread(const Group& group, const std::string& statistics);      // nullopt if no seed was evaluated that way
   std::optional<double> against_sgd(const Group& group, const std::string& statistics) const;  // in percent
-  static double mean(const Group& group, double train::Outcome::*figure);  // over the seeds that did not diverge
-  const Group* baseline(const Group& of) const;                            // plain SGD by the same clock; null if it was not run
+  static double mean(const Group& group, double train::Outcome::*figure);                      // over the seeds that did not diverge
+  const Group* baseline(const Group& of) const;  // plain SGD by the same clock; null if it was not run
   bool has_baseline() const;
   std::vector<Pairing> pairings() const;
   std::vector<std::pair<std::string, std::int64_t>> panels() const;  // clocks and worker counts

@@ -215,9 +215,10 @@ class ThreadsExecutor final : public Central {
 
   void to_servers(const at::Tensor& parameters) {
     for (std::size_t i = 0; i < servers_.size(); ++i)
-      servers_[i]->with([&](ps::Server& server) {  // with averaging, the model gets the mean, and the server continues with its own parameters
-        if (!server.averages()) tensors(server).parameters().copy_(parameters.narrow(0, plan_.cuts()[i], server.length()));
-      });
+      servers_[i]->with(
+          [&](ps::Server& server) {  // with averaging, the model gets the mean, and the server continues with its own parameters
+            if (!server.averages()) tensors(server).parameters().copy_(parameters.narrow(0, plan_.cuts()[i], server.length()));
+          });
   }
 
   /// An idle worker that need not wait, searched from the one after the last choice.

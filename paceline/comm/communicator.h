@@ -39,7 +39,8 @@ struct CommConfig {
   std::int64_t per_host = 0;          // this many neighbouring ranks count as a host; 0: as detected
   double link_gbit_per_s = 0;         // of each host; 0: not limited
   double link_latency_us = 0, link_jitter_us = 0;
-  bool repeatable = true;  // auto chooses by built-in costs, not by measured ones, so that every run chooses alike. In a recipe: train.repeatable
+  bool repeatable =
+      true;  // auto chooses by built-in costs, not by measured ones, so that every run chooses alike. In a recipe: train.repeatable
 
   Nanoseconds deadline() const { return Nanoseconds(static_cast<std::int64_t>(deadline_s * 1e9)); }
   Nanoseconds silence() const { return Nanoseconds(static_cast<std::int64_t>(silence_s * 1e9)); }

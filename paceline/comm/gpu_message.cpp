@@ -25,7 +25,8 @@ bool GpuMessage::advance_send() {
     mark_.wait();
     place_ = {op_.buffer.data, op_.buffer.bytes()};
     tells_ = transport_.send(op_.peer, kPlaces + tag, &place_, sizeof(place_));
-    answers_ = transport_.receive(op_.peer, kAnswers + tag, &answer_, sizeof(answer_), {});  // posted now, because answers arrive in the order of the sends
+    answers_ = transport_.receive(op_.peer, kAnswers + tag, &answer_, sizeof(answer_),
+                                  {});  // posted now, because answers arrive in the order of the sends
   }
   told_ = told_ || tells_->test();
   return told_ && answers_->test();

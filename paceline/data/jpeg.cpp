@@ -47,7 +47,8 @@ void take_message(j_common_ptr info, int level) {
     case JWRN_HUFF_BAD_CODE:
     case JWRN_JPEG_EOF:
     case JWRN_MUST_RESYNC: jump_out(info);
-    case JWRN_EXTRANEOUS_DATA:  // between the header's markers they cost no pixels; after it, what is left of the image's data was not decoded
+    case JWRN_EXTRANEOUS_DATA:  // between the header's markers they cost no pixels; after it, what is left of the image's data was not
+                                // decoded
       if (errors->in_image && info->err->msg_parm.i[0] > kPadding) jump_out(info);
       return;
     default: return;  // irregularities that cost no pixels

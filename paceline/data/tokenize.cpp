@@ -83,7 +83,9 @@ void refuse_old_tokens(const fs::path& folder) {
 }  // namespace
 
 std::size_t place_to_cut(std::string_view text, std::size_t at) {
-  const auto is_seen = [&](std::size_t i) { return text[i] > ' ' && text[i] < 0x7f; };  // only ASCII counts; other bytes may be part of a space
+  const auto is_seen = [&](std::size_t i) {
+    return text[i] > ' ' && text[i] < 0x7f;
+  };  // only ASCII counts; other bytes may be part of a space
   for (std::size_t end = text.find('\n', std::max<std::size_t>(at, 1)); end != std::string_view::npos; end = text.find('\n', end + 1))
     if (is_seen(end - 1)) return end;
   return text.size();

@@ -5,7 +5,8 @@
 namespace paceline::data_parallel {
 namespace {
 
-constexpr int kWarmUp = 3, kTrials = 5;  // steps; the first ones of every cut do not count, because they touch their memory for the first time
+constexpr int kWarmUp = 3,
+              kTrials = 5;  // steps; the first ones of every cut do not count, because they touch their memory for the first time
 
 }  // namespace
 

@@ -83,7 +83,8 @@ void BucketLane::begin_pass() {
 
 void BucketLane::ready(std::size_t first, std::size_t last) {
   for (std::size_t entry = first; entry < last; ++entry) {
-    if (complete_[entry]) continue;  // a parameter that the module uses twice is announced twice; its gradient is complete at the first announcement
+    if (complete_[entry])
+      continue;  // a parameter that the module uses twice is announced twice; its gradient is complete at the first announcement
     complete_[entry] = true;
     if (bucket_of_[entry] != kNone) --missing_[bucket_of_[entry]];
     if (!learned_) seen_.push_back(entry);

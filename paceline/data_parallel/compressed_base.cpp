@@ -80,7 +80,8 @@ float* Compressed::accumulate(const Bucket& bucket) {
   const compress::Feedback::Kept kept = kept_of(bucket);
   if (values_.is_cpu()) feedback_.add(gradients() + bucket.begin, kept);
   else
-    residual_.narrow(0, bucket.begin, bucket.count()).add_(values_.narrow(0, bucket.begin, bucket.count()));  // gaps between entries have no velocity
+    residual_.narrow(0, bucket.begin, bucket.count())
+        .add_(values_.narrow(0, bucket.begin, bucket.count()));  // gaps between entries have no velocity
   return kept.residual;
 }
 

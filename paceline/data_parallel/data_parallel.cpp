@@ -121,7 +121,8 @@ struct DataParallel::State {
   }
 
   torch::nn::Module& module;
-  std::unique_ptr<comm::Communicator> own;  // only for this module: its buckets are in flight at the same time as other modules' and as the user's own messages
+  std::unique_ptr<comm::Communicator>
+      own;  // only for this module: its buckets are in flight at the same time as other modules' and as the user's own messages
   comm::Communicator& comm;
   bool exchanges;  // false with a single worker
   tensor::Arena arena;

@@ -8,7 +8,8 @@ void write_exchange(schedule::ProgramWriter& writer, const schedule::ProgramSett
   using Work = schedule::Action::Work;
   using schedule::CompressedTraffic;
   const double bytes = settings.wire_bytes;
-  const std::int64_t part = (elements + settings.data - 1) / settings.data;  // the largest part; the buffers of the others have the same size
+  const std::int64_t part =
+      (elements + settings.data - 1) / settings.data;  // the largest part; the buffers of the others have the same size
   const auto talk = [&](Kind exchange, std::int64_t count, double size, const std::vector<int>& after = {}) {
     writer.communicate(lane, exchange, schedule::Action::Axis::data, count, size, after);
   };

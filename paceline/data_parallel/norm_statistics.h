@@ -28,8 +28,9 @@ class WorkerStatistics {
 
   const step::Context& context_;
   bool first_, synchronised_;
-  std::unique_ptr<comm::Communicator> comm_;  // for the norms alone: they communicate in the middle of a pass, while gradients are in flight
-  at::Tensor own_;                            // while the module has the agreed ones
+  std::unique_ptr<comm::Communicator>
+      comm_;        // for the norms alone: they communicate in the middle of a pass, while gradients are in flight
+  at::Tensor own_;  // while the module has the agreed ones
 };
 
 }  // namespace paceline::data_parallel

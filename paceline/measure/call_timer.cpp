@@ -11,7 +11,8 @@ namespace {
 constexpr int kBatches = 9;
 constexpr double kMostCalls = 1e5;
 constexpr int kSingleCalls = 12;
-constexpr double kPause = 0.02;  // seconds of computing before a single call: several round trips, and longer than the system's shortest timers
+constexpr double kPause =
+    0.02;  // seconds of computing before a single call: several round trips, and longer than the system's shortest timers
 
 }  // namespace
 

@@ -59,8 +59,9 @@ class PipelinePass final : public step::BatchPass {
   const Entry<schedule::PipelineSchedule>& schedule_;
   int ranks_, rank_, chunks_;
   std::vector<nn::Units> stages_;
-  std::map<std::pair<std::int64_t, bool>, schedule::PipelineSteps> steps_;  // by the number of micro-batches, and whether they only go forward
-  std::unique_ptr<nn::Masks> masks_;                                        // null: the model draws from LibTorch's generator
+  std::map<std::pair<std::int64_t, bool>, schedule::PipelineSteps>
+      steps_;                         // by the number of micro-batches, and whether they only go forward
+  std::unique_ptr<nn::Masks> masks_;  // null: the model draws from LibTorch's generator
   nn::Pass pass_;
   std::function<void()> handed_over_;
   std::uint64_t chance_ = 0;  // of this step

@@ -15,12 +15,13 @@ namespace paceline::ps {
 class UpdateRule;
 
 struct PsConfig : ConsistencyConfig, PredictorConfig, OuterConfig {
-  std::string executor = "auto";          // threads, processes, virtual; auto: threads, on a GPU virtual
-  std::string transport = "grpc";         // processes: grpc, mpi
-  std::string rule = "asgd";              // strategy.name=ps: any rule …
-  std::string consistency = "asp";        // … with any consistency
-  std::int64_t servers = 1;               // that share the parameters
-  std::string optimizer = "server";       // server, worker: which of them has momentum and other optimizer state; a worker then pushes steps instead of gradients
+  std::string executor = "auto";    // threads, processes, virtual; auto: threads, on a GPU virtual
+  std::string transport = "grpc";   // processes: grpc, mpi
+  std::string rule = "asgd";        // strategy.name=ps: any rule …
+  std::string consistency = "asp";  // … with any consistency
+  std::int64_t servers = 1;         // that share the parameters
+  std::string optimizer =
+      "server";  // server, worker: which of them has momentum and other optimizer state; a worker then pushes steps instead of gradients
   std::string statistics = "async";       // of batch norms in evaluations: async, worker, recomputed
   double norm_share = 0.1;                // d of Async-BN
   std::string compensation = "adaptive";  // dc_asgd: constant, adaptive

@@ -12,7 +12,8 @@ namespace paceline::ps {
 namespace {
 
 constexpr std::int64_t kMostWorkers = 1 << 14;
-constexpr std::int64_t kMostWaiting = 1 << 20;  // bytes, until the file's location is known: by then workers have joined, but nobody computes yet
+constexpr std::int64_t kMostWaiting =
+    1 << 20;  // bytes, until the file's location is known: by then workers have joined, but nobody computes yet
 /// File header. Format 1 had none and began with an event.
 struct FileHeader {
   std::uint32_t magic = 0x4e4a4c50;  // "PLJN"

@@ -135,7 +135,8 @@ Advice Server::report(int index, const Report& report, const float* statistics) 
     again.in_vain = consistency_->in_vain(index);
     return again;
   }
-  if (statistics && setup_.statistics > 0 && std::isfinite(report.loss)) {  // otherwise the statistics of a pass that overflowed would stay forever
+  if (statistics && setup_.statistics > 0 &&
+      std::isfinite(report.loss)) {  // otherwise the statistics of a pass that overflowed would stay forever
     const auto share = static_cast<float>(config_.norm_share);
     if (in_rounds_) round_.report(setup_.place, {report.number, index}, statistics);
     else for_each(setup_.place, setup_.statistics, Blend{statistics_.get(), statistics, 1 - share, share});

@@ -78,7 +78,7 @@ class ClusterMap {
   int data_, pipeline_, tensor_, servers_, devices_, workers_hosts_ = 1;
   std::int64_t per_switch_ = 1;
   std::vector<double> host_factor_, switch_factor_;  // slow-down factors
-  bool even_;                                        // no factor differs from 1
+  bool even_;                                        // true: no factor differs from 1
 };
 
 }  // namespace paceline::sim

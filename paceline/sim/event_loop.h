@@ -35,7 +35,7 @@ class EventLoop {
   std::int64_t planned() const { return planned_; }
 
   void plan(Actor actor, Nanoseconds after) { plan_at(actor, now() + after); }
-  /// `time` must not be in the past.
+  /// `due` must not be in the past.
   void plan_at(Actor actor, Nanoseconds due);
   /// Cancels its event, if there is one.
   void cancel(Actor actor);

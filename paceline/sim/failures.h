@@ -28,8 +28,8 @@ struct Survival {
   double lost_s = 0;    // lost steps, and checkpoints that were not completed
   double checkpoints_s = 0, restarts_s = 0;
   std::int64_t failures = 0, checkpoints = 0;
-  double workers_up = 1;                                                            // the average share of the workers that fail independently
-  double longest_loss_s = 0;                                                        // of computation, by a single failure
+  double workers_up = 1;      // the average share of the workers that fail independently
+  double longest_loss_s = 0;  // of computation, by a single failure
   double share() const { return wall_s > 0 ? useful_s / wall_s * workers_up : 1; }  // goodput divided by throughput
 };
 

@@ -46,11 +46,12 @@ struct StrategyKind {
   std::string_view rule = {}, consistency = {};  // empty: those of [ps]
   bool alone = false;                            // for a single worker
   bool together = false;                         // workers make every step together, so their model may be split
-  bool buckets = false;            // gradients are sent in buckets; allreduce_choices.h decides the settings that a recipe leaves open
-  std::int64_t period = 0;         // they meet every so many steps, unless strategy.period says otherwise; 0: in every one. The
-                                   // program is that of a step with a meeting
-  bool asynchronous = false;       // workers do not wait for each other; with a server, its consistency decides that
-  std::string_view gives_up = {};  // compared with one worker and the whole batch; the planner lists strategies that give up something separately
+  bool buckets = false;       // gradients are sent in buckets; allreduce_choices.h decides the settings that a recipe leaves open
+  std::int64_t period = 0;    // they meet every so many steps, unless strategy.period says otherwise; 0: in every one. The
+                              // program is that of a step with a meeting
+  bool asynchronous = false;  // workers do not wait for each other; with a server, its consistency decides that
+  std::string_view gives_up =
+      {};  // compared with one worker and the whole batch; the planner lists strategies that give up something separately
 
   bool centralised() const { return make == nullptr; }
 };

@@ -140,8 +140,7 @@ std::vector<step::NamedTensor> Replicas::save() {
 }
 
 void Replicas::load(std::span<const step::NamedTensor> state) {
-  meeting_
-      ->prepare();  // the module still has the agreed parameters, because another strategy's checkpoint has no state of this meeting
+  meeting_->prepare();  // the module still has the agreed parameters, because another strategy's checkpoint has no state of this meeting
   updater_.load(state);
   statistics_.load(state);
   const auto replicas = step::saved_shape(state, kParameters);

@@ -34,7 +34,8 @@ constexpr auto kBetweenLooks = std::chrono::milliseconds(50);  // how often the 
 void run_one(Recipe recipe, const fs::path& path, const std::atomic<bool>& stop) {
   const SteadyClock clock;
   observe::Bus bus;
-  Workers workers(recipe, comm::World{}, {.bus = bus, .clock = clock, .stop = stop});  // rejects invalid settings before anything is written
+  Workers workers(recipe, comm::World{},
+                  {.bus = bus, .clock = clock, .stop = stop});  // rejects invalid settings before anything is written
   std::error_code ignored;
   fs::remove_all(path, ignored);  // the remains of an interrupted run
   fs::create_directories(path);
@@ -274,9 +275,11 @@ Comparison compare(const Recipe& recipe, const fs::path& runs, int together, con
   for (const auto& stage : {untried, final_runs(all, {}, recipe.compare)})
     whole += Stage(recipe, runs, stage, tell).size();  // rejects invalid settings before anything is run
   check_held_out(recipe, !untried.empty());
-  tensor::synchronize(tensor::parse_device(recipe.train.device));  // initialises a GPU once, before several threads need it at the same time
+  tensor::synchronize(
+      tensor::parse_device(recipe.train.device));  // initialises a GPU once, before several threads need it at the same time
   ensure_writable_folder(runs);
-  const observe::RunLock alone(observe::RunFolder::open(runs));  // otherwise a run that another process is making would look unfinished, and be removed
+  const observe::RunLock alone(
+      observe::RunFolder::open(runs));  // otherwise a run that another process is making would look unfinished, and be removed
   Comparison result;
   std::vector<Outcome> tried;
   for (std::int64_t widened = 0; !untried.empty(); ++widened) {

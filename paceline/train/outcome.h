@@ -36,13 +36,13 @@ struct Outcome {
   double epochs = 0, seconds = 0, wall_seconds = 0;  // seconds: of training, by the virtual clock if there is one
   bool virtual_clock = false;
   double mean_staleness = 0;
-  double iteration_ms = 0, predictor_ms = 0;                     // of a worker; the predictors' part of it: assumed under a virtual clock
-  double measured_iteration_ms = 0;                              // by the real clock, whatever the run's clock
-  double loss_predictor_ms = 0, step_predictor_ms = 0;           // measured
-  double bytes_per_step = 0;                                     // that a worker sent; 0 if workers share a server's memory
-  std::vector<std::pair<std::string, double>> errors;            // by kind of statistics; "" if there is only one
-  std::vector<double> epoch, error, time;                        // of every evaluation
-  std::vector<double> loss, samples, megabytes;                  // mean training loss of a stretch of steps; samples and megabytes at its end
+  double iteration_ms = 0, predictor_ms = 0;            // of a worker; the predictors' part of it: assumed under a virtual clock
+  double measured_iteration_ms = 0;                     // by the real clock, whatever the run's clock
+  double loss_predictor_ms = 0, step_predictor_ms = 0;  // measured
+  double bytes_per_step = 0;                            // that a worker sent; 0 if workers share a server's memory
+  std::vector<std::pair<std::string, double>> errors;   // by kind of statistics; "" if there is only one
+  std::vector<double> epoch, error, time;               // of every evaluation
+  std::vector<double> loss, samples, megabytes;         // mean training loss of a stretch of steps; samples and megabytes at its end
   std::vector<std::pair<std::int64_t, std::int64_t>> staleness;  // value and count
   std::vector<double> predicted_loss, actual_loss, predicted_steps, actual_steps, reporter, steps_ahead, delay_loss, scale;  // by report
 

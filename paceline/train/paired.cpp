@@ -16,7 +16,7 @@ Difference paired_difference(std::span<const std::pair<double, double>> pairs) {
 }
 
 std::optional<double> time_to(const Outcome& outcome, double accuracy) {
-  constexpr double kRounding = 1e-9;  // an error is 100 less the accuracy, to the last bit but one
+  constexpr double kRounding = 1e-9;  // an error is 100 minus the accuracy, so it has rounding errors in its last bits
   for (std::size_t i = 0; i < outcome.error.size(); ++i)
     if (outcome.error[i] <= 100 - accuracy + kRounding) return outcome.time[i];
   return std::nullopt;

@@ -13,7 +13,7 @@
 namespace paceline::train {
 
 /// Everything a step's time depends on besides the network, its batch and the machine: settings of a recipe whose workers and strategy are
-/// resolved. Defaults are left out, except for these two.
+/// resolved. Defaults are left out, except for the workers and the strategy.
 std::vector<std::string> way_of(const Recipe& recipe);
 
 /// The recipe with these settings in place of its own.

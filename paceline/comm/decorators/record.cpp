@@ -19,7 +19,8 @@ namespace {
 constexpr std::size_t kKept = 32;  // operations, all of which are logged when one fails
 constexpr auto kTellEvery = std::chrono::milliseconds(250);
 constexpr auto kTellTime = std::chrono::milliseconds(500);  // closing waits for the reporting thread; a lost report is sent again
-constexpr auto kAnswerTime = std::chrono::milliseconds(1500);  // for the store's answer; whoever asks this late has already waited for a deadline
+constexpr auto kAnswerTime =
+    std::chrono::milliseconds(1500);  // for the store's answer; whoever asks this late has already waited for a deadline
 
 struct LoggedCall {
   Operation operation;

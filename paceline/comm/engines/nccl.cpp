@@ -226,8 +226,9 @@ class NcclCommunicator final : public Communicator {
 
   std::unique_ptr<Communicator> split(int color, int key) override {
     const OnDevice on(channel_->device);
-    const std::vector<int> members = members_of(*this, color, key);  // usually detects missing ranks before NCCL is involved, so that nothing is left behind
-    channel_->broken = true;                                         // until the split has succeeded
+    const std::vector<int> members =
+        members_of(*this, color, key);  // usually detects missing ranks before NCCL is involved, so that nothing is left behind
+    channel_->broken = true;            // until the split has succeeded
     ncclComm_t made =
         made_in_time(config_.deadline(), other_of(rank_, size_), "split", [channel = channel_, color, key](ncclComm_t* communicator) {
           return ncclCommSplit(channel->communicator, color, key, communicator, nullptr);

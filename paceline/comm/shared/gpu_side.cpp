@@ -44,7 +44,8 @@ void LentWindows::add(std::shared_ptr<void> window, const std::atomic<std::uint3
 }
 
 LentWindows::~LentWindows() {
-  for (Window& each : windows_) new std::shared_ptr<void>(std::move(each.memory));  // NOLINT: leaked on purpose, nobody may free it before the process ends
+  for (Window& each : windows_)
+    new std::shared_ptr<void>(std::move(each.memory));  // NOLINT: leaked on purpose, nobody may free it before the process ends
 }
 
 GpuSide::~GpuSide() {
