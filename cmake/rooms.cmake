@@ -2,10 +2,10 @@
 #
 #   paceline_room(data DEPS base LIBS ZLIB::ZLIB)       a room without LibTorch: compiles in seconds
 #   paceline_room(nn DEPS base graph tensor TORCH)      a room with LibTorch: shares the one precompiled header
-#   paceline_room(program DEPS base train TORCH COLD)   not time-critical: little optimisation, with a precompiled header to match
+#   paceline_room(program DEPS base train TORCH COLD)   not time-critical: little optimisation
 #
-# Several files of a room are compiled as one (PACELINE_UNITY; twice as many in rooms without LibTorch's templates), so names that are local
-# to a file must be unique in its room. ALONE lists files that are compiled separately.
+# Several files of a room are compiled as one (PACELINE_UNITY), so names that are local to a file must be unique in its room. ALONE lists files
+# that are compiled separately.
 add_library(paceline_options INTERFACE)
 target_include_directories(paceline_options INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_features(paceline_options INTERFACE cxx_std_20)
@@ -46,19 +46,17 @@ function(paceline_headers name)
   endif()
 endfunction()
 
-# The parts of LibTorch that nearly every file needs; all of <torch/torch.h> would cost each file seconds for unused templates.
+# The parts of LibTorch that nearly every file needs; all of <torch/torch.h> would cost each file seconds for unused templates. Even so, every
+# unit that includes them takes four seconds, because g++ instantiates what their inline functions need once per unit: hence large units.
 set(PACELINE_TORCH_HEADERS <ATen/ATen.h> <torch/nn/module.h>)
-# g++ takes a third less time for -O1 than for -O3.
+# What nearly every other file needs.
+set(PACELINE_PLAIN_HEADERS <algorithm> <array> <chrono> <cmath> <cstdint> <filesystem> <functional> <map> <memory> <mutex> <optional> <set>
+    <span> <sstream> <string> <string_view> <unordered_map> <utility> <variant> <vector> <fmt/format.h>)
+# g++ takes a third less time for -O1 than for -O3. It accepts headers that were precompiled for the other.
 set(PACELINE_COLD_OPTIONS $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+paceline_headers(paceline_plain_pch LIBS fmt::fmt HEADERS ${PACELINE_PLAIN_HEADERS})
 if(PACELINE_TORCH)
   paceline_headers(paceline_torch_pch LIBS Paceline::torch OpenMP::OpenMP_CXX HEADERS ${PACELINE_TORCH_HEADERS})
-  set(cold_libs Paceline::torch OpenMP::OpenMP_CXX nlohmann_json::nlohmann_json)
-  set(cold_headers ${PACELINE_TORCH_HEADERS} <nlohmann/json.hpp>)
-  if("program" IN_LIST PACELINE_COMPONENTS)
-    list(APPEND cold_libs CLI11::CLI11)
-    list(APPEND cold_headers <CLI/CLI.hpp>)
-  endif()
-  paceline_headers(paceline_cold_pch OPTIONS ${PACELINE_COLD_OPTIONS} LIBS ${cold_libs} HEADERS ${cold_headers})
 endif()
 
 # paceline_use_torch(TARGET [HEADERS]): HEADERS is a target of paceline_headers().
@@ -87,10 +85,6 @@ function(paceline_room name)
   set_target_properties(paceline_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   list(TRANSFORM room_ALONE PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/${name}/)
   set_source_files_properties(${room_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-  if(NOT room_TORCH AND PACELINE_UNITY GREATER 1)
-    math(EXPR batch "2 * ${PACELINE_UNITY}")
-    set_target_properties(paceline_${name} PROPERTIES UNITY_BUILD_BATCH_SIZE ${batch})
-  endif()
   target_link_libraries(paceline_${name} PUBLIC paceline_options ${room_LIBS})
   target_compile_definitions(paceline_${name} PUBLIC ${room_DEFINITIONS})
   foreach(dep ${room_DEPS})
@@ -99,9 +93,9 @@ function(paceline_room name)
   if(room_COLD)
     target_compile_options(paceline_${name} PRIVATE ${PACELINE_COLD_OPTIONS})
   endif()
-  if(room_TORCH AND room_COLD)
-    paceline_use_torch(paceline_${name} paceline_cold_pch)
-  elseif(room_TORCH)
+  if(room_TORCH)
     paceline_use_torch(paceline_${name})
+  else()
+    target_precompile_headers(paceline_${name} REUSE_FROM paceline_plain_pch)
   endif()
 endfunction()
