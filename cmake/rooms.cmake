@@ -95,7 +95,7 @@ function(paceline_room name)
   endif()
   if(room_TORCH)
     paceline_use_torch(paceline_${name})
-  else()
+  elseif(NOT "OpenMP::OpenMP_CXX" IN_LIST room_LIBS AND NOT "ps" IN_LIST room_DEPS)  # g++ refuses headers precompiled without OpenMP
     target_precompile_headers(paceline_${name} REUSE_FROM paceline_plain_pch)
   endif()
 endfunction()
