@@ -268,7 +268,7 @@ Action add_profile(CLI::App& app) {
   app.add_option("NETWORK", flags->words, "a network or a recipe file, and any settings as section.key=value");
   app.add_option("--batch", flags->batches, "batch sizes to measure, separated by commas (default 8,32,128)");
   app.add_option(
-      "--workers", flags->workers,
+      "-n,--workers", flags->workers,
       "numbers of workers that compute at the same time on this host, each with its share of the cores, for example 1,2,4 (default 1)");
   app.add_option("--precision", flags->precisions, "precisions, separated by commas (default: the recipe's, else fp32)");
   app.add_option("--optimizers", flags->optimizers, "optimizers whose updates to measure, separated by commas (default sgd,adamw)");

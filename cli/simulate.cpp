@@ -258,7 +258,7 @@ Action add_simulate(CLI::App& app) {
   auto flags = std::make_shared<SimulateFlags>();
   app.add_option("NETWORK|RECIPE", flags->words, "a network or a recipe file, and any settings as section.key=value")->required();
   app.add_option("--cluster", flags->cluster, "one of `paceline list clusters`, or a cluster file (default skylake)");
-  app.add_option("--workers", flags->workers, "ranks (default: all devices of the cluster)")->check(whole_number(1, 100'000));
+  app.add_option("-n,--workers", flags->workers, "ranks (default: all devices of the cluster)")->check(whole_number(1, 100'000));
   app.add_option("--batch", flags->batch, "samples per step over all workers (default: the recipe's; for a network: 32 per worker)")
       ->check(whole_number(1));
   app.add_option("--steps", flags->steps, "steps to replay (default 20)")->check(whole_number(1, 1'000'000));

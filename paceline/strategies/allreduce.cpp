@@ -9,8 +9,8 @@
 // stage 2 on a bucket's gradients are reduced in the middle of every micro-batch's pass and released; in stage 3 its parameters stay with
 // their owners, and the model gathers them (sharded/).
 //
-// A private entry (tensor/arena.h) is in no bucket. Its gradient already contains the samples of all workers, each weighted for a mean over
-// the workers, so it is divided by their number; only its own worker updates it.
+// A private entry (tensor/arena.h) is in no bucket: its gradient already sums all workers' samples, and only its own worker updates it.
+
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -241,7 +241,6 @@ std::unique_ptr<step::Strategy> make_allreduce(const StrategyConfig& config, con
 
 namespace {
 
-/// What happens to each bucket, as in Allreduce::treat.
 class AllreduceProgram {
  public:
   AllreduceProgram(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings, int rank)

@@ -20,7 +20,7 @@ constexpr std::string_view kDetails[] = {"parallel.sequence", "parallel.hybrid",
                                          "parallel.chunks",   "train.micro_batches", "train.recompute",    "train.storage",
                                          "comm.algorithm",    "comm.gradient_dtype", "strategy.bucket_mb", "strategy.period",
                                          "ps.servers"};
-constexpr std::string_view kAlways[] = {"parallel.workers", "strategy.name"};  // always included, first
+constexpr std::string_view kAlways[] = {"parallel.workers", "strategy.name"};  // included even where they are defaults
 
 std::string key_of(std::string_view word) { return std::string(word.substr(0, word.find('='))); }
 
