@@ -11,7 +11,7 @@ namespace paceline::train {
 namespace {
 
 /// Keys that `paceline compare` sets itself, and where the values come from.
-constexpr std::pair<std::string_view, std::string_view> kOwnKeys[] = {
+constexpr std::pair<std::string_view, std::string_view> kKeysSetByCompare[] = {
     {"train.seed", "compare.seeds"}, {"parallel.workers", "compare.workers"}, {"data.held_out", "compare.held_out"}};
 
 /// A label with settings.
@@ -38,7 +38,7 @@ std::string key_in(const std::string& setting) { return setting.substr(0, settin
 
 GridAxis axis_of(const std::string& setting, const std::string& where) {
   const std::string key = key_in(setting);
-  for (const auto& [own, source] : kOwnKeys)
+  for (const auto& [own, source] : kKeysSetByCompare)
     if (key == own) throw ConfigError(fmt::format("{}: {} is set by {}; change that instead", where, key, source));
   GridAxis axis{.key = key, .values = {}};
   if (key.size() < setting.size()) axis.values = items_of(std::string_view(setting).substr(key.size() + 1), '|');
