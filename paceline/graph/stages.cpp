@@ -19,7 +19,7 @@ constexpr double kMacsPerByte = 8;  // a byte of activations, written and read i
 class Cutter {
  public:
   Cutter(const std::vector<UnitCost>& units, std::size_t stages, const StageFits& fits)
-      : count_(units.size()), stages_(stages), fits_(fits), known_(fits ? stages * (count_ + 1) * (count_ + 1) : 0) {
+      : count_(units.size()), stages_(stages), fits_(fits) {
     for (const UnitCost& unit : units) time_.push_back(time_.back() + unit.time);
   }
 
@@ -46,31 +46,28 @@ class Cutter {
     best_.assign(stages_ + 1, std::vector<double>(count_ + 1, kNever));
     from_.assign(stages_ + 1, std::vector<std::size_t>(count_ + 1, 0));
     best_[0][0] = 0;
-    for (std::size_t stage = 0; stage < stages_; ++stage)
-      for (std::size_t last = stage + 1; last + stages_ <= count_ + stage + 1; ++last) {  // at least one unit for each later stage
+    std::size_t least = 0, most = 0;  // units with which the stages so far can end
+    for (std::size_t stage = 0; stage < stages_ && least <= most; ++stage) {
+      std::size_t next_least = count_ + 1, next_most = 0;
+      for (std::size_t last = least + 1; last + stages_ <= count_ + stage + 1; ++last) {  // at least one unit for each later stage
         double& best = best_[stage + 1][last];
-        for (std::size_t first = last; first-- > stage;) {
+        for (std::size_t first = std::min(last, most + 1); first-- > least;) {
           const double own = cost({first, last});
           if (own > best || own == kNever) break;  // more units would take even longer
           const double total = join(best_[stage][first], own);
           // Among equal cuts, the one whose last stage has the most units. The check whether it fits takes longest, so it comes last.
-          if (total <= best && total < kNever && fits(stage, {first, last})) best = total, from_[stage + 1][last] = first;
+          if (total <= best && total < kNever && (!fits_ || fits_(stage, {first, last}))) best = total, from_[stage + 1][last] = first;
         }
+        if (best < kNever) next_least = std::min(next_least, last), next_most = last;
       }
+      least = next_least, most = next_most;
+    }
     return best_[stages_][count_];
-  }
-
-  bool fits(std::size_t stage, const Units& units) {
-    if (!fits_) return true;
-    std::int8_t& known = known_[(stage * (count_ + 1) + units.first) * (count_ + 1) + units.last];
-    if (known == 0) known = fits_(stage, units) ? 1 : -1;
-    return known > 0;
   }
 
   std::size_t count_, stages_;
   const StageFits& fits_;
-  std::vector<std::int8_t> known_;  // by stage, first and last unit: 1 fits, -1 does not fit, 0 not yet known
-  std::vector<double> time_{0};     // of all units before
+  std::vector<double> time_{0};  // of all units before
   std::vector<std::vector<double>> best_;
   std::vector<std::vector<std::size_t>> from_;
 };

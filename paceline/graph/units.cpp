@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <numeric>
 
 namespace paceline::graph {
 namespace {
@@ -18,13 +19,16 @@ std::string block_of(const std::string& layer) {
   return last == std::string::npos || is_number(std::string_view(layer).substr(last + 1)) ? layer : layer.substr(0, last);
 }
 
-/// How many outputs of layers before `layer` are read by it or by later layers.
-std::size_t crossing(const Graph& graph, std::size_t layer, std::size_t end) {
-  std::vector<bool> read(layer, false);
-  for (std::size_t i = layer; i < end; ++i)
-    for (const int input : graph.layers()[i].inputs)
-      if (static_cast<std::size_t>(input) < layer) read[static_cast<std::size_t>(input)] = true;
-  return static_cast<std::size_t>(std::ranges::count(read, true));
+/// For each layer, how many outputs of layers before it are read by it or by later layers.
+std::vector<int> crossings(const Graph& graph, std::size_t end) {
+  std::vector<std::size_t> last(end, 0);  // that reads a layer's output
+  for (std::size_t i = 1; i < end; ++i)
+    for (const int input : graph.layers()[i].inputs) last[static_cast<std::size_t>(input)] = i;
+  std::vector<int> counts(end + 1, 0);
+  for (std::size_t i = 0; i < end; ++i)
+    if (last[i] > i) ++counts[i + 1], --counts[last[i] + 1];
+  std::partial_sum(counts.begin(), counts.end(), counts.begin());
+  return counts;
 }
 
 }  // namespace
@@ -32,22 +36,21 @@ std::size_t crossing(const Graph& graph, std::size_t layer, std::size_t end) {
 std::vector<Unit> units_of(const Graph& graph) {
   const auto& layers = graph.layers();
   const auto end = static_cast<std::size_t>(graph.logits()) + 1;
+  const std::vector<int> crossing = crossings(graph, end);
   std::vector<Unit> units;
+  bool has_parameters = false;  // any layer so far
   for (std::size_t i = 1; i < end; ++i) {
     const std::string block = block_of(layers[i].name);
     const bool normalises_before = layers[i].kind == Kind::batch_norm && layers[i - 1].kind == Kind::conv;  // part of that convolution
-    const bool begins = layers[i].parameters > 0 && !normalises_before && crossing(graph, i, end) == 1;
-    const bool first_with_parameters = std::ranges::none_of(units, [&](const Unit& unit) {
-      return std::any_of(layers.begin() + static_cast<std::ptrdiff_t>(unit.first), layers.begin() + static_cast<std::ptrdiff_t>(i),
-                         [](const Layer& layer) { return layer.parameters > 0; });
-    });
+    const bool begins = layers[i].parameters > 0 && !normalises_before && crossing[i] == 1;
     if (units.empty()) units.push_back({block, i, i});
-    else if (first_with_parameters && layers[i].parameters > 0) units.back().name = block;
+    else if (!has_parameters && layers[i].parameters > 0) units.back().name = block;
     else if (begins && block != units.back().name) {
       const bool taken = std::ranges::find(units, block, &Unit::name) != units.end();  // "transformer.ln_f" behind "transformer.h.3"
       units.push_back({taken ? layers[i].name : block, i, i});
     }
     units.back().last = i + 1;
+    has_parameters = has_parameters || layers[i].parameters > 0;
   }
   return units;
 }

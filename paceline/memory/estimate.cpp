@@ -1,6 +1,7 @@
 #include "paceline/memory/estimate.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <tuple>
 
@@ -46,39 +47,29 @@ class Ranks {
  public:
   /// `passes`: those of these activations and of the plan's recomputation that were counted before.
   Ranks(const Plan& plan, const Share& share, const Activations& activations, Passes& passes)
-      : plan_(plan), share_(share), activations_(activations), passes_(passes) {}
-
-  RankKind kind(int rank, std::vector<graph::Units> held) const {
-    const Bytes state_of_held = state(held);
-    RankKind made = kind(rank, std::move(held), state_of_held);
-    made.name = plan_.pipeline == 1 ? "every rank" : fmt::format("stage {} of {}", rank + 1, plan_.pipeline);
-    return made;
+      : plan_(plan), share_(share), activations_(activations), passes_(passes) {
+    for (int rank = 0; rank < plan.pipeline; ++rank) in_flight_.push_back(in_flight(rank));
   }
 
-  RankKind kind(int rank, std::vector<graph::Units> held, const Bytes& state_of_held) const {
-    RankKind kind;
-    kind.ranks = plan_.data * plan_.tensor;
-    const std::int64_t common = sum_in(share_.parameters, held);
-    kind.parameters = common + sum_in(share_.spread, held);
-    kind.in_flight = in_flight(rank);
-    kind.bytes = state_of_held;
-    kind.held = std::move(held);
-    add_activations(kind);
-    if (plan_.data > 1) kind.bytes[Category::communication] += travelling(common, kind.held);
-    return kind;
-  }
-
-  /// Whether a virtual stage of these units keeps within its part of the limit. Its state alone is soon counted.
-  bool fits(std::size_t stage, const graph::Units& units) const {
-    const std::int64_t part = plan_.limit / plan_.chunks;
-    const auto rank = static_cast<int>(stage % static_cast<std::size_t>(plan_.pipeline));
-    const Bytes alone = state({units});
-    return alone.state() <= part && kind(rank, {units}, alone).bytes.total() <= part;
+  /// Of a virtual stage that keeps within its part of the limit: whether it may consist of these units. Stages differ in how many
+  /// micro-batches are in flight alone, so how many of them are possible is counted once for all stages.
+  graph::StageFits fits() const {
+    const std::size_t count = share_.units.size() + 1;
+    return [this, count, known = std::vector<std::int64_t>(count * count, kUnknown)](std::size_t stage, const graph::Units& units) mutable {
+      std::int64_t& most = known[units.first * count + units.last];
+      if (most == kUnknown) most = most_in_flight(units);
+      return in_flight_[stage % in_flight_.size()] <= most;
+    };
   }
 
   std::vector<RankKind> kinds(const std::vector<graph::Units>& stages) const {
     std::vector<RankKind> kinds;
-    for (int rank = 0; rank < plan_.pipeline; ++rank) kinds.push_back(kind(rank, graph::held_by(stages, plan_.pipeline, rank)));
+    for (int rank = 0; rank < plan_.pipeline; ++rank) {
+      std::vector<graph::Units> held = graph::held_by(stages, plan_.pipeline, rank);
+      const Bytes state_of_held = state(held);
+      kinds.push_back(kind(std::move(held), state_of_held, in_flight_[static_cast<std::size_t>(rank)]));
+      kinds.back().name = plan_.pipeline == 1 ? "every rank" : fmt::format("stage {} of {}", rank + 1, plan_.pipeline);
+    }
     return kinds;
   }
 
@@ -86,6 +77,31 @@ class Ranks {
   bool hopeless() const { return state({{0, share_.units.size()}}, /*under_way=*/false).state() > plan_.limit * plan_.pipeline; }
 
  private:
+  static constexpr std::int64_t kUnknown = -2;
+
+  RankKind kind(std::vector<graph::Units> held, const Bytes& state_of_held, std::int64_t in_flight) const {
+    RankKind kind;
+    kind.ranks = plan_.data * plan_.tensor;
+    const std::int64_t common = sum_in(share_.parameters, held);
+    kind.parameters = common + sum_in(share_.spread, held);
+    kind.in_flight = in_flight;
+    kind.bytes = state_of_held;
+    kind.held = std::move(held);
+    add_activations(kind);
+    if (plan_.data > 1) kind.bytes[Category::communication] += travelling(common, kind.held);
+    return kind;
+  }
+
+  /// Of these units within a virtual stage's part of the limit; below 0 where the rest alone is more. The state is counted soonest.
+  std::int64_t most_in_flight(const graph::Units& units) const {
+    const std::int64_t part = plan_.limit / plan_.chunks;
+    const Bytes alone = state({units});
+    if (alone.state() > part) return -1;
+    const std::int64_t left = part - kind({units}, alone, 0).bytes.total(), each = pass_of(units).held;
+    if (left < 0) return -1;
+    return each > 0 ? left * plan_.chunks / each : std::numeric_limits<std::int64_t>::max();
+  }
+
   /// Micro-batches of which a stage holds activations at once.
   std::int64_t in_flight(int rank) const {
     if (plan_.pipeline == 1) return 1;
@@ -207,19 +223,9 @@ class Ranks {
   const Plan& plan_;
   const Share& share_;
   const Activations& activations_;
-  Passes& passes_;  // a cut tries the same units as many stages
+  Passes& passes_;                       // a cut tries the same units as many stages
+  std::vector<std::int64_t> in_flight_;  // by rank
 };
-
-std::vector<graph::Units> cut(std::vector<graph::UnitCost> costs, const Plan& plan, const Ranks& ranks) {
-  ensure(plan.times.empty() || plan.times.size() == costs.size(), "every unit was measured");
-  for (std::size_t unit = 0; unit < plan.times.size(); ++unit) costs[unit].time = plan.times[unit];
-  const graph::StageCount count{.ranks = plan.pipeline, .chunks = plan.chunks};
-  std::vector<graph::Units> fastest = graph::cut_stages(costs, count);
-  if (plan.limit == 0 || largest(ranks.kinds(fastest)).bytes.total() <= plan.limit || ranks.hopeless()) return fastest;
-  std::vector<graph::Units> fitting =
-      graph::cut_stages(costs, count, [&](std::size_t stage, const graph::Units& units) { return ranks.fits(stage, units); });
-  return fitting.empty() ? fastest : fitting;
-}
 
 }  // namespace estimator
 
@@ -249,6 +255,7 @@ struct Estimator::Kept {
   std::map<ShareKey, Share> shares = {};
   std::map<PassKey, Activations> activations = {};
   std::map<std::pair<PassKey, std::string>, Passes> passes = {};
+  std::map<std::tuple<int, int, std::vector<double>>, std::vector<graph::Units>> fastest = {};  // cuts, by ranks, chunks and times
 
   Ranks ranks(const Plan& plan) {
     const bool hybrid = plan.hybrid != "none" && plan.data > 1;
@@ -261,16 +268,32 @@ struct Estimator::Kept {
     const auto kept = activations.try_emplace(pass, share->second.layers, share->second.units, size).first;
     return {plan, share->second, kept->second, passes[{pass, plan.recompute}]};
   }
+
+  std::vector<graph::Units> cut(const Plan& plan, const Ranks& ranks) {
+    const auto timed = [&] {
+      ensure(plan.times.empty() || plan.times.size() == costs.size(), "every unit was measured");
+      std::vector<graph::UnitCost> made = costs;
+      for (std::size_t unit = 0; unit < plan.times.size(); ++unit) made[unit].time = plan.times[unit];
+      return made;
+    };
+    const graph::StageCount count{.ranks = plan.pipeline, .chunks = plan.chunks};
+    const std::tuple key(plan.pipeline, plan.chunks, plan.times);
+    auto found = fastest.find(key);
+    if (found == fastest.end()) found = fastest.emplace(key, graph::cut_stages(timed(), count)).first;
+    if (plan.limit == 0 || largest(ranks.kinds(found->second)).bytes.total() <= plan.limit || ranks.hopeless()) return found->second;
+    std::vector<graph::Units> fitting = graph::cut_stages(timed(), count, ranks.fits());
+    return fitting.empty() ? found->second : fitting;
+  }
 };
 
 Estimator::Estimator(const graph::Graph& graph) : kept_(std::make_unique<Kept>(Kept{.graph = graph})) {}
 Estimator::~Estimator() = default;
 
-std::vector<graph::Units> Estimator::cut_stages(const Plan& plan) const { return cut(kept_->costs, plan, kept_->ranks(plan)); }
+std::vector<graph::Units> Estimator::cut_stages(const Plan& plan) const { return kept_->cut(plan, kept_->ranks(plan)); }
 
 std::vector<RankKind> Estimator::estimate(const Plan& plan, const std::vector<graph::Units>& stages) const {
   const Ranks ranks = kept_->ranks(plan);
-  return ranks.kinds(stages.empty() ? cut(kept_->costs, plan, ranks) : stages);
+  return ranks.kinds(stages.empty() ? kept_->cut(plan, ranks) : stages);
 }
 
 std::vector<graph::Units> cut_stages(const graph::Graph& graph, const Plan& plan) { return Estimator(graph).cut_stages(plan); }

@@ -20,16 +20,16 @@ std::string_view named_by(const std::string& algorithm, const schedule::Problem&
 
 }  // namespace
 
-const CollectiveCosts::Normal& CollectiveCosts::normal(const Entry<schedule::Algorithm>& row, schedule::Problem problem) {
-  const RoundsKey key{row.key, problem.collective, problem.size, problem.per_host, problem.chunks};
-  if (const auto found = rounds_.find(key); found != rounds_.end()) return found->second;
+const CollectiveRounds::Normal& CollectiveRounds::of(const Entry<schedule::Algorithm>& row, schedule::Problem problem) {
+  const Key key{row.key, problem.collective, problem.size, problem.per_host, problem.chunks};
+  if (const auto found = kept_.find(key); found != kept_.end()) return found->second;
   Normal made;
   problem.count = made.count = problem.collective == Collective::barrier ? 0 : problem.size * problem.chunks * 720;
   if (problem.size >= kManyRanks)
     if (auto closed = schedule::closed_rounds(row.make, problem, problem.per_host)) made.rounds = std::move(*closed);
   if (made.rounds.empty()) made.rounds = schedule::critical_rounds(row.make, problem, problem.per_host);
   made.sent = static_cast<double>(row.make.formula(problem).sent);
-  return rounds_.emplace(key, std::move(made)).first->second;
+  return kept_.emplace(key, std::move(made)).first->second;
 }
 
 CollectiveCost CollectiveCosts::by(const Entry<schedule::Algorithm>& row, schedule::Costs costs, schedule::Problem problem, double bytes,
@@ -40,7 +40,7 @@ CollectiveCost CollectiveCosts::by(const Entry<schedule::Algorithm>& row, schedu
   problem.chunks = std::min(row.make.chunks(problem, length), problem.count);
   // Among many ranks, chunks by powers of two: their lists are long, and the next number of chunks costs nearly the same.
   if (problem.size >= kVeryMany) problem.chunks = std::int64_t{1} << std::lround(std::log2(static_cast<double>(problem.chunks)));
-  const Normal& rounds = normal(row, problem);
+  const CollectiveRounds::Normal& rounds = rounds_->of(row, problem);
   const double element = rounds.count > 0 ? bytes / static_cast<double>(rounds.count) : 0;
   return {row.key, schedule::seconds_of(costs, rounds.rounds, element), rounds.sent * element};
 }

@@ -1,8 +1,10 @@
 // What collectives cost, kept: the rounds of an algorithm by ranks and chunks, since making all ranks' lists takes long, and the seconds by
-// length. "auto" is what `comm` takes (comm/rank_communicator.cpp), and an algorithm that does not offer a collective leaves it to a ring.
+// length. Clusters that differ in their links share the rounds. "auto" is what `comm` takes (comm/rank_communicator.cpp), and an algorithm
+// that does not offer a collective leaves it to a ring.
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -20,11 +22,28 @@ struct CollectiveCost {
 };
 
 /// Not thread-safe.
+class CollectiveRounds {
+ public:
+  /// Rounds of a buffer that everything divides: `count` elements, each of which stands for any number of bytes.
+  struct Normal {
+    std::vector<schedule::Round> rounds;
+    std::int64_t count = 1;
+    double sent = 0;  // elements
+  };
+  const Normal& of(const Entry<schedule::Algorithm>& row, schedule::Problem problem);
+
+ private:
+  using Key = std::tuple<std::string_view, schedule::Collective, int, int, std::int64_t>;
+  std::map<Key, Normal> kept_;
+};
+
+/// Not thread-safe, nor are two that share their rounds.
 class CollectiveCosts {
  public:
   CollectiveCosts() = default;
   /// What was measured on this cluster goes before what its links say.
   explicit CollectiveCosts(const Cluster& cluster) : measured_(cluster.collectives) {}
+  CollectiveCosts(const Cluster& cluster, const CollectiveCosts& other) : measured_(cluster.collectives), rounds_(other.rounds_) {}
 
   /// Of a buffer of this many bytes among `size` ranks, of which costs.per_host share a host. `contention`: of messages that go farther
   /// than to a neighbour (Placement::contention). ConfigError for an algorithm that is none.
@@ -32,16 +51,8 @@ class CollectiveCosts {
                            double bytes, double contention = 1);
 
  private:
-  /// Rounds of a buffer that everything divides: `count` elements, each of which stands for any number of bytes.
-  struct Normal {
-    std::vector<schedule::Round> rounds;
-    std::int64_t count = 1;
-    double sent = 0;  // elements
-  };
-  using RoundsKey = std::tuple<std::string_view, schedule::Collective, int, int, std::int64_t>;
   using Key = std::tuple<std::string, schedule::Collective, int, int, double, double>;
 
-  const Normal& normal(const Entry<schedule::Algorithm>& row, schedule::Problem problem);
   CollectiveCost by(const Entry<schedule::Algorithm>& row, schedule::Costs costs, schedule::Problem problem, double bytes,
                     double contention);
 
@@ -49,7 +60,7 @@ class CollectiveCosts {
   std::optional<double> measured(const schedule::Problem& problem, std::string_view algorithm, double bytes) const;
 
   std::vector<CollectiveTimes> measured_;
-  std::map<RoundsKey, Normal> rounds_;
+  std::shared_ptr<CollectiveRounds> rounds_ = std::make_shared<CollectiveRounds>();
   std::map<Key, CollectiveCost> costs_;  // of one cluster: its links differ in how many share them
 };
 

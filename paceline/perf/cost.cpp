@@ -20,10 +20,12 @@ constexpr Axis kAxes[] = {Axis::data, Axis::pipeline, Axis::tensor, Axis::server
 void add_durations(std::vector<double>& durations, StageCost& stage, int rank, const schedule::Program& program,
                    const schedule::ProgramSettings& settings, const ComputeTimes& times, Prices& prices, double crowd) {
   double idle = 0;  // of the device, behind the last pass
+  std::vector<std::int64_t> samples_of;
+  for (int micro_batch = 0; micro_batch < settings.parts(); ++micro_batch) samples_of.push_back(settings.samples_of(micro_batch));
   for (const Action& action : program) {
     double seconds = 0;
     if (action.kind == Action::Kind::compute) {
-      const std::int64_t samples = settings.samples_of(action.micro_batch);
+      const std::int64_t samples = samples_of.at(static_cast<std::size_t>(action.micro_batch));
       seconds = times.seconds(action, samples), idle = times.idle_seconds(action, samples);
       if (action.lane != Action::Lane::compute) seconds *= crowd;
     } else if (action.kind == Action::Kind::communicate) {
@@ -123,6 +125,8 @@ void scale(StepCost& cost, double factor) {
 }
 
 CostModel::CostModel(const Cluster& cluster) : cluster_(cluster), collectives_(std::make_unique<CollectiveCosts>(cluster)) {}
+CostModel::CostModel(const Cluster& cluster, const CostModel& other)
+    : cluster_(cluster), collectives_(std::make_unique<CollectiveCosts>(cluster, *other.collectives_)) {}
 CostModel::~CostModel() = default;
 
 StepCost CostModel::cost(std::span<const schedule::Program> stages, const schedule::ProgramSettings& settings, const ComputeTimes& times,

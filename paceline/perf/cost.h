@@ -74,6 +74,8 @@ struct CostOptions {
 class CostModel {
  public:
   explicit CostModel(const Cluster& cluster);
+  /// Shares what does not depend on the speed of links with the model of a cluster of the same shape.
+  CostModel(const Cluster& cluster, const CostModel& other);
   ~CostModel();
 
   /// `stages`: the programs by rank of the pipeline; `settings`: those that they were made with, whose mesh is placed on the cluster with

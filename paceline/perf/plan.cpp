@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <memory>
 #include <set>
+#include <utility>
 
 #include "paceline/base/error.h"
 #include "paceline/memory/fit.h"
@@ -43,20 +46,24 @@ Family family_of(const Choice& choice) {
   return {group_of(choice), choice.program.micro_batches, choice.program.schedule, choice.sequence};
 }
 
-struct Bounded {
-  double seconds = 0;
+/// A choice that waits for its turn, with what is known of it.
+struct Candidate {
   Choice choice;
+  std::unique_ptr<Plan> fitted = nullptr;  // once its stages are cut
+  bool estimated = false;
 };
 
-/// Best first by a lower bound of the seconds, until nothing that is left can be among the best groups.
+/// Best first by a lower bound of the seconds, until nothing that is left can be among the best groups. What comes to the front is looked
+/// at more closely and waits again with a better bound: its stages are cut, its cost is estimated, and in the end its step is played.
 class Search {
  public:
   Search(const PlanQuestion& question, const PlanCosts& costs) : question_(question), costs_(costs) {}
 
   Plans run() {
-    for (const Bounded& each : candidates()) {
-      if (each.seconds > cutoff_) break;
-      consider(each);
+    add_candidates();
+    while (!waiting_.empty() && waiting_.begin()->first <= cutoff_) {
+      auto front = waiting_.extract(waiting_.begin());
+      if (look_closer(front.mapped(), front.key())) waiting_.insert(std::move(front));
     }
     for (auto& [group, plan] : best_) plans_.exact.push_back(std::move(plan));
     sort_and_cut(plans_.exact, kImproved * question_.rows);
@@ -67,18 +74,15 @@ class Search {
   }
 
  private:
-  std::vector<Bounded> candidates() {
-    std::vector<Bounded> made;
+  void add_candidates() {
     for (const Choice& mesh : meshes(question_))
       for (Choice& choice : choices_on(question_, mesh)) {
         ++plans_.considered;
         for (const char* recompute : kRecompute) {
           choice.program.recompute = recompute;
-          made.push_back({costs_.bound(choice), choice});
+          waiting_.emplace(costs_.bound(choice), Candidate{choice});
         }
       }
-    std::ranges::stable_sort(made, {}, &Bounded::seconds);
-    return made;
   }
 
   void set_cutoff() {
@@ -89,30 +93,41 @@ class Search {
     if (seconds.size() >= question_.rows) cutoff_ = std::min(cutoff_, seconds[question_.rows - 1]);
   }
 
-  void consider(const Bounded& candidate) {
-    const Choice& choice = candidate.choice;
-    const auto known = best_.find(group_of(choice));
-    if (known != best_.end() && candidate.seconds >= known->second.step_s()) return;
-    // Once something fits, recomputing more of it is slower. The bounds have less recomputation first.
-    if (fitting_.contains(family_of(choice))) return;
-    std::optional<Plan> plan = costs_.fitted(choice);
-    if (!plan) {
-      ++plans_.too_large;
-      return;
-    }
-    fitting_.insert(family_of(choice));
-    if (const double least = costs_.bound(*plan); least > cutoff_ || (known != best_.end() && least >= known->second.cost.seconds)) return;
+  /// Whether it waits again, with more seconds at least.
+  bool look_closer(Candidate& candidate, double& seconds) {
+    const auto known = best_.find(group_of(candidate.choice));
+    if (known != best_.end() && seconds >= known->second.step_s()) return false;
+    if (!candidate.fitted) return fit(candidate) && raise(seconds, costs_.bound(*candidate.fitted));
     try {
-      const double needed = known == best_.end() ? cutoff_ : std::min(cutoff_, known->second.step_s());
-      if (std::isfinite(needed) && costs_.estimate(*plan).value_or(0) > kSurely * needed) return;
-      costs_.add_cost(*plan);
+      if (!std::exchange(candidate.estimated, true)) return raise(seconds, costs_.estimate(*candidate.fitted).value_or(0) / kSurely);
+      costs_.add_cost(*candidate.fitted);
     } catch (const ConfigError&) {  // the strategy cannot do it
-      return;
+      return false;
     }
     ++plans_.costed;
-    if (known == best_.end()) best_.emplace(group_of(choice), std::move(*plan));
-    else if (plan->step_s() < known->second.step_s()) known->second = std::move(*plan);
+    if (known == best_.end()) best_.emplace(group_of(candidate.choice), std::move(*candidate.fitted));
+    else if (candidate.fitted->step_s() < known->second.step_s()) known->second = std::move(*candidate.fitted);
     set_cutoff();
+    return false;
+  }
+
+  bool fit(Candidate& candidate) {
+    // Once something fits, recomputing more of it is slower. The bounds have less recomputation first.
+    const Family family = family_of(candidate.choice);
+    if (fitting_.contains(family)) return false;
+    std::optional<Plan> plan = costs_.fitted(candidate.choice);
+    if (!plan) {
+      ++plans_.too_large;
+      return false;
+    }
+    fitting_.insert(family);
+    candidate.fitted = std::make_unique<Plan>(std::move(*plan));
+    return true;
+  }
+
+  static bool raise(double& seconds, double least) {
+    seconds = std::max(seconds, least);
+    return true;
   }
 
   /// Those behind the last row of the table only where they might come into it.
@@ -154,6 +169,7 @@ class Search {
   const PlanQuestion& question_;
   const PlanCosts& costs_;
   Plans plans_;
+  std::multimap<double, Candidate> waiting_;  // by the seconds that it takes at least
   std::map<Group, Plan> best_;
   std::set<Family> fitting_;
   double cutoff_ = std::numeric_limits<double>::infinity();

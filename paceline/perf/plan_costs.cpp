@@ -59,7 +59,8 @@ std::vector<std::vector<int>> by_rank(const std::vector<graph::Units>& stages, i
 }  // namespace
 
 struct PlanCosts::Variant {
-  Variant(std::string part, const Cluster& cluster) : name(std::move(part)), model(cluster) {}
+  Variant(std::string part, const Cluster& cluster, const Variant* first)
+      : name(std::move(part)), model(first ? CostModel(cluster, first->model) : CostModel(cluster)) {}
 
   std::string name;
   CostModel model;
@@ -77,7 +78,8 @@ struct PlanCosts::Variant {
 
 PlanCosts::PlanCosts(const PlanQuestion& question)
     : question_(question), memory_(*question.graph), units_(static_cast<int>(graph::units_of(*question.graph).size())) {
-  for (auto& [name, cluster] : faster_clusters(question.cluster)) variants_.push_back(std::make_unique<Variant>(name, cluster));
+  for (auto& [name, cluster] : faster_clusters(question.cluster))
+    variants_.push_back(std::make_unique<Variant>(name, cluster, variants_.empty() ? nullptr : variants_.front().get()));
 }
 PlanCosts::~PlanCosts() = default;
 
@@ -93,16 +95,10 @@ const schedule::ProgramModel& PlanCosts::model_of(const Choice& choice) const {
   return found->second;
 }
 
-const std::vector<graph::Units>& PlanCosts::cut_of(const Choice& choice) const {
-  const auto [found, missing] = cuts_.try_emplace({choice.program.pipeline, choice.program.chunks});
-  if (missing) found->second = graph::cut_stages(graph::counted_costs(*question_.graph), {choice.program.pipeline, choice.program.chunks});
-  return found->second;
-}
-
 std::optional<Plan> PlanCosts::fitted(Choice choice) const {
   memory::Plan plan = memory_plan(question_, choice);
   const std::int64_t limit = memory_limit(question_);
-  std::vector<graph::Units> stages = cut_of(choice);
+  std::vector<graph::Units> stages = memory_.cut_stages(plan);
   std::vector<memory::RankKind> kinds = memory_.estimate(plan, stages);
   if (memory::largest(kinds).bytes.total() > limit && choice.program.pipeline > 1) {
     plan.limit = limit;

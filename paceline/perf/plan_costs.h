@@ -37,7 +37,6 @@ class PlanCosts {
   StepCost cost(const Variant& variant, const Choice& choice, const std::vector<schedule::Program>& stages) const;
   double correction(const Choice& choice) const;
   const schedule::ProgramModel& model_of(const Choice& choice) const;
-  const std::vector<graph::Units>& cut_of(const Choice& choice) const;
   double pass_seconds(const Choice& choice, std::int64_t samples, bool recomputes) const;
   double seconds_of(const Choice& choice, schedule::Action::Work work, int first, int last, std::int64_t samples) const;
   /// Of a pass of units [first, last), forward and back, the exchanges of the tensor axis that no waiting for launches hides, or more.
@@ -48,7 +47,6 @@ class PlanCosts {
   std::vector<std::unique_ptr<Variant>> variants_;  // the first is the cluster itself
   int units_ = 0;
   mutable std::map<std::tuple<int, bool, std::string, int>, schedule::ProgramModel> models_;
-  mutable std::map<std::pair<int, int>, std::vector<graph::Units>> cuts_;                 // by stages and chunks
   mutable std::map<std::tuple<int, bool, std::int64_t>, std::vector<double>> exchanges_;  // of units [0, i)
   mutable std::map<std::vector<std::string>, double> corrections_;
 };

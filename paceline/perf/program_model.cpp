@@ -35,8 +35,8 @@ void add_collectives(std::vector<LayerCollective>& collectives, std::span<const 
 }
 
 /// Gradients of weights that ranks add up, each having seen some positions: one tensor after the other, whatever the samples.
-void add_gradient_sums(std::vector<LayerCollective>& collectives, const graph::Graph& graph, std::size_t layer) {
-  for (const graph::Parameter& parameter : graph.parameters())
+void add_gradient_sums(std::vector<LayerCollective>& collectives, std::span<const graph::Parameter> parameters, std::size_t layer) {
+  for (const graph::Parameter& parameter : parameters)
     if (parameter.trainable && static_cast<std::size_t>(parameter.layer) == layer)
       collectives.push_back({.exchange = Action::Exchange::allreduce,
                              .axis = Action::Axis::tensor,
@@ -79,6 +79,7 @@ schedule::ProgramModel program_model(const graph::Graph& graph, const Sharing& s
   const graph::TensorSplit split = hybrid ? graph::hybrid_split(graph, sharing.hybrid, sharing.data, sharing.batch)
                                           : graph::tensor_split(graph, sharing.tensor, sharing.sequence && sharing.tensor > 1);
   const std::vector<graph::Unit> units = graph::units_of(graph);
+  const std::vector<graph::Parameter> parameters = graph.parameters();
   const Action::Axis axis = hybrid ? Action::Axis::data : Action::Axis::tensor;
   const std::int64_t ranks = hybrid ? sharing.data : 1;
   const auto joins = [&](std::size_t i) {
@@ -102,7 +103,7 @@ schedule::ProgramModel program_model(const graph::Graph& graph, const Sharing& s
       std::span<const graph::Traffic> backward = split.layers[i].backward;
       if (split.layers[i].sums_gradients) backward = backward.first(backward.size() - 1);
       add_collectives(made.backward, backward, axis, ranks);
-      if (split.layers[i].sums_gradients) add_gradient_sums(made.backward, graph, i);
+      if (split.layers[i].sums_gradients) add_gradient_sums(made.backward, parameters, i);
     }
   }
   for (const graph::LocalTensor& tensor : graph::local_tensors(graph, split, 0)) {

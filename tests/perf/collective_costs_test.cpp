@@ -106,6 +106,20 @@ TEST(CollectiveCosts, MeasurementsGoBeforeFormulas) {
   EXPECT_LT(kept.of(classes(1), Collective::allreduce, "ring", 3, 100).seconds, 1);
 }
 
+TEST(CollectiveCosts, ThatShareRoundsDifferByTheirLinks) {
+  Cluster measured = even_cluster(64, 1, 10);
+  measured.collectives = {{.collective = "allreduce", .algorithm = "ring", .ranks = 64, .per_host = 1, .points = {{4e6, 7}}}};
+  CollectiveCosts first(measured), second(even_cluster(64, 1, 10), first), alone;
+  schedule::Costs faster = classes(1);
+  faster.between.bytes_per_s *= 2;
+  for (const char* algorithm : {"ring", "tree"}) {
+    first.of(classes(1), Collective::allreduce, algorithm, 64, 4e6);
+    const double seconds = second.of(faster, Collective::allreduce, algorithm, 64, 4e6).seconds;
+    EXPECT_EQ(seconds, alone.of(faster, Collective::allreduce, algorithm, 64, 4e6).seconds) << algorithm;
+    EXPECT_LT(seconds, second.of(classes(1), Collective::allreduce, algorithm, 64, 4e6).seconds) << algorithm;
+  }
+}
+
 // 8 devices a host, each with a link of 100 B/s inside; the host has 4 rails of 10 B/s.
 Cluster hosts_of_eight(std::int64_t hosts) {
   Cluster cluster = even_cluster(hosts, 1, 10);
