@@ -12,6 +12,7 @@
 #include "paceline/base/log.h"
 #include "paceline/observe/text.h"
 #include "paceline/observe/verification.h"
+#include "paceline/train/planned.h"
 #include "verify_learn.h"
 #include "verify_table.h"
 
@@ -26,6 +27,16 @@ struct VerifyFlags {
   bool learn = false, json = false;
 };
 
+/// A run whose recipe is gone counts as exact.
+bool is_exact(const std::filesystem::path& summary) try {
+  train::Recipe recipe;
+  Config config = recipe.config();
+  read_settings(config, {(summary.parent_path() / "recipe.toml").string()});
+  return train::is_exact(recipe);
+} catch (const Error&) {
+  return true;
+}
+
 Verification read_runs(const VerifyFlags& flags) {
   std::vector<VerifiedRun> runs;
   std::size_t found = 0;
@@ -33,7 +44,10 @@ Verification read_runs(const VerifyFlags& flags) {
     for (const std::filesystem::path& summary : observe::find_summaries(folder)) {
       ++found;
       try {
-        if (const auto run = observe::read_verified(summary)) runs.push_back(*run);
+        if (const auto run = observe::read_verified(summary)) {
+          runs.push_back(*run);
+          runs.back().exact = is_exact(summary);
+        }
       } catch (const DataError& problem) {  // one bad file says nothing about the others
         log::warning("left out: {}", problem.what());
       }

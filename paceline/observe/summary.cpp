@@ -58,7 +58,8 @@ nlohmann::ordered_json to_json(const RunEnded& e) {
 
 nlohmann::ordered_json to_json(const Prediction& p, const RunEnded& end) {
   const auto& talk = end.communication;
-  const double exposed = talk ? talk->exposed * end.step_s : 0;
+  // Several workers whose communication nobody measured: those of a parameter server in this process.
+  const double nothing = end.workers > 1 ? kUnknown : 0, exposed = talk ? talk->exposed * end.step_s : nothing;
   return {{"cluster", p.cluster},
           {"profile", p.profile},
           {"predicted",
@@ -78,7 +79,7 @@ nlohmann::ordered_json to_json(const Prediction& p, const RunEnded& end) {
            {{"step_s", end.step_s},
             {"computing_s", end.step_s - exposed},
             {"exposed_s", exposed},
-            {"bytes", talk ? talk->bytes_per_step : 0},
+            {"bytes", talk ? talk->bytes_per_step : nothing},
             {"memory_bytes", end.memory_bytes}}},
           {"error", p.step_s / end.step_s - 1},
           {"notes", p.notes}};

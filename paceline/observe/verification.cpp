@@ -15,13 +15,13 @@ namespace {
 
 using nlohmann::json;
 
-/// 0 if there is none: a summary has null for values that were not measured.
-double number(const json& object, const char* key) {
+/// A summary has null for values that were not measured.
+std::optional<double> value_of(const json& object, const char* key) {
   const auto found = object.find(key);
-  if (found == object.end() || !found->is_number()) return 0;
-  const double value = found->get<double>();
-  return std::isfinite(value) ? value : 0;
+  if (found == object.end() || !found->is_number() || !std::isfinite(found->get<double>())) return std::nullopt;
+  return found->get<double>();
 }
+double number(const json& object, const char* key) { return value_of(object, key).value_or(0); }
 
 VerifiedRun from_json(const json& summary, const json& prediction) {
   const json &predicted = prediction.at("predicted"), &measured = prediction.at("measured");
@@ -33,8 +33,10 @@ VerifiedRun from_json(const json& summary, const json& prediction) {
   run.samples = summary.contains("server") ? std::max<std::int64_t>(run.batch / std::max<std::int64_t>(run.workers, 1), 1) : run.batch;
   run.predicted_s = number(predicted, "step_s"), run.low_s = number(predicted, "low_s"), run.high_s = number(predicted, "high_s");
   run.measured_s = number(measured, "step_s");
-  run.predicted_exposed_s = number(predicted, "exposed_s"), run.measured_exposed_s = number(measured, "exposed_s");
-  run.predicted_bytes = number(predicted, "bytes"), run.measured_bytes = number(measured, "bytes");
+  run.predicted_exposed_s = number(predicted, "exposed_s"), run.predicted_bytes = number(predicted, "bytes");
+  // Older summaries have 0 where nothing was measured.
+  if (run.workers == 1 || summary.contains("communication"))
+    run.measured_exposed_s = value_of(measured, "exposed_s"), run.measured_bytes = value_of(measured, "bytes");
   run.predicted_memory = number(predicted, "memory_bytes"), run.measured_memory = number(measured, "memory_bytes");
   return run;
 }
@@ -46,24 +48,28 @@ double percentile(const std::vector<double>& sorted, double share) {
 }
 
 std::vector<Bias> biases_of(const std::vector<VerifiedRun>& runs) {
-  double step = 0, exposed = 0, bytes = 0;
-  std::size_t sending = 0;
+  double step = 0, computing = 0, exposed = 0, bytes = 0;
+  std::size_t watched = 0, sending = 0;
   for (const VerifiedRun& run : runs) {
     step += run.error();
-    exposed += (run.predicted_exposed_s - run.measured_exposed_s) / run.measured_s;
-    if (run.measured_bytes > 0) bytes += run.predicted_bytes / run.measured_bytes - 1, ++sending;
+    if (run.measured_exposed_s) {
+      const double error = (run.predicted_exposed_s - *run.measured_exposed_s) / run.measured_s;
+      exposed += error, computing += run.error() - error, ++watched;
+    }
+    if (run.measured_bytes.value_or(0) > 0) bytes += run.predicted_bytes / *run.measured_bytes - 1, ++sending;
   }
-  const auto count = static_cast<double>(runs.size());
-  std::vector<Bias> made = {{"step", step / count}, {"computing", (step - exposed) / count}, {"exposed communication", exposed / count}};
-  if (sending > 0) made.push_back({"bytes", bytes / static_cast<double>(sending)});
+  const auto share = [](double sum, std::size_t count) { return sum / static_cast<double>(count); };
+  std::vector<Bias> made = {{"step", share(step, runs.size())}};
+  if (watched > 0) made.insert(made.end(), {{"computing", share(computing, watched)}, {"exposed communication", share(exposed, watched)}});
+  if (sending > 0) made.push_back({"bytes", share(bytes, sending)});
   return made;
 }
 
 std::vector<Regret> regrets_of(const std::vector<VerifiedRun>& runs) {
   std::map<std::string, std::vector<const VerifiedRun*>> questions;
   for (const VerifiedRun& run : runs)
-    questions[fmt::format("{}, batch {}, {} worker{}, {}, {}", run.network, run.batch, run.workers, run.workers == 1 ? "" : "s", run.device,
-                          run.precision)]
+    questions[fmt::format("{}, batch {}, {} worker{}, {}, {}{}", run.network, run.batch, run.workers, run.workers == 1 ? "" : "s",
+                          run.device, run.precision, run.exact ? "" : ", asynchronous or lossy")]
         .push_back(&run);
   const auto per_sample = [](double step_s, const VerifiedRun* run) { return step_s / static_cast<double>(run->samples); };
   std::vector<Regret> made;
@@ -131,6 +137,7 @@ Verification verify(std::vector<VerifiedRun> runs) {
 }
 
 nlohmann::ordered_json to_json(const Verification& v) {
+  const auto or_null = [](const std::optional<double>& value) { return value ? json(*value) : json(); };
   nlohmann::ordered_json document = {{"runs", nlohmann::ordered_json::array()},
                                      {"mean_error", v.mean},
                                      {"percentile_90", v.percentile_90},
@@ -151,9 +158,10 @@ nlohmann::ordered_json to_json(const Verification& v) {
                                 {"measured_s", run.measured_s},
                                 {"error", run.error()},
                                 {"predicted_exposed_s", run.predicted_exposed_s},
-                                {"measured_exposed_s", run.measured_exposed_s},
+                                {"measured_exposed_s", or_null(run.measured_exposed_s)},
                                 {"predicted_bytes", run.predicted_bytes},
-                                {"measured_bytes", run.measured_bytes}});
+                                {"measured_bytes", or_null(run.measured_bytes)},
+                                {"exact", run.exact}});
     if (run.knows_memory())
       document["runs"].back().update({{"predicted_memory", run.predicted_memory}, {"measured_memory", run.measured_memory}});
   }

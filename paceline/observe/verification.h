@@ -16,9 +16,10 @@ struct VerifiedRun {
   std::int64_t workers = 1, batch = 0;
   std::int64_t samples = 0;                                       // of a step; with a parameter server, of a worker's minibatch
   double predicted_s = 0, low_s = 0, high_s = 0, measured_s = 0;  // of a step
-  double predicted_exposed_s = 0, measured_exposed_s = 0;         // of it: time spent waiting for communication
-  double predicted_bytes = 0, measured_bytes = 0;                 // sent by worker 0
+  double predicted_exposed_s = 0, predicted_bytes = 0;            // of it: time spent waiting for communication; sent by worker 0
+  std::optional<double> measured_exposed_s, measured_bytes;       // nothing: workers of a server in one process are not watched
   double predicted_memory = 0, measured_memory = 0;               // peak bytes of worker 0; 0: unknown
+  bool exact = true;  // the run trained as one worker with the whole batch would; whoever reads the recipe knows
 
   double error() const { return predicted_s / measured_s - 1; }
   bool inside() const { return low_s <= measured_s && measured_s <= high_s; }
@@ -26,13 +27,14 @@ struct VerifiedRun {
   double memory_error() const { return predicted_memory / measured_memory - 1; }
 };
 
-/// The mean error of the predictions of one part of a step; positive if they are too high.
+/// The mean error of the predictions of one part of a step, of the runs that measured it; positive if they are too high.
 struct Bias {
   std::string part;  // "step", "computing", "exposed communication", "bytes"
   double share = 0;  // of the measured step; for bytes: of the measured bytes
 };
 
-/// Runs that train the same with the same number of workers in different ways: what it costs to choose by the predictions.
+/// Runs that train the same with the same number of workers in different ways: what it costs to choose by the predictions. Asynchronous
+/// and lossy runs, whose samples are worth less, are compared with each other only, as the planner does.
 struct Regret {
   std::string question;      // "resnet18, batch 64, 2 workers"
   std::string chosen, best;  // run with the fastest prediction, and the fastest run

@@ -174,6 +174,13 @@ Recipe with_choice(const Recipe& recipe, const perf::Choice& choice) {
   return with_settings(made, perf::settings_of(choice));
 }
 
+bool is_exact(const Recipe& recipe) {
+  if (recipe.comm.compression != "none" || recipe.comm.gradient_dtype == "bf16") return false;
+  if (strategies::makes_steps_together(recipe.strategy.name)) return true;
+  const auto servers = recipe.servers();
+  return servers && !servers->asynchronous() && !servers->has_stale_gradients();
+}
+
 void require_plannable(const Recipe& recipe, const Workload& workload) {
   if (recipe.strategy.name == strategies::kPlan && workload.model)
     throw ConfigError(

@@ -30,6 +30,9 @@ Recipe with_settings(const Recipe& recipe, const std::vector<std::string>& setti
 /// The same, with the number of workers of the choice.
 Recipe with_choice(const Recipe& recipe, const perf::Choice& choice);
 
+/// Whether a run computes what one worker with the whole batch would; the planner and `paceline verify` list others separately.
+bool is_exact(const Recipe& recipe);
+
 /// ConfigError if strategy.name=plan has nothing to plan: a user's own module, whose layers are unknown.
 void require_plannable(const Recipe& recipe, const Workload& workload);
 /// The plan for strategy.name=plan: the best one for the recipe's workers (resolve_for) that a run accepts, on the cluster that the run's

@@ -47,6 +47,32 @@ TEST(Verification, TellsWhichPartIsOff) {
   EXPECT_EQ(made.inside, 0);  // 10 ms lies below 10.8
 }
 
+/// Workers of a server in one process: what each waits for is not known, which is not the same as nothing.
+TEST(Verification, WhatNobodyMeasuredHasNoBias) {
+  VerifiedRun unwatched = run_with("served", 0.012, 0.010), watched = run_with("ring", 0.010, 0.010);
+  unwatched.predicted_exposed_s = 0.006, unwatched.predicted_bytes = 100;
+  watched.predicted_exposed_s = 0.004, watched.measured_exposed_s = 0.003;
+  Verification made = verify({unwatched, watched});
+  EXPECT_NEAR(made.bias.at(0).share, 0.1, 1e-9);
+  EXPECT_NEAR(made.bias.at(1).share, -0.1, 1e-9);  // of the second alone
+  EXPECT_NEAR(made.bias.at(2).share, 0.1, 1e-9);
+  EXPECT_TRUE(to_json(made)["runs"][0]["measured_exposed_s"].is_null());
+  EXPECT_TRUE(to_json(made)["runs"][0]["measured_bytes"].is_null());
+  EXPECT_EQ(verify({unwatched}).bias.size(), 1U);
+}
+
+TEST(Verification, AsynchronousAndLossyRunsHaveARegretOfTheirOwn) {
+  std::vector<VerifiedRun> runs = {run_with("ring", 1.0, 1.1), run_with("tree", 1.1, 1.0), run_with("asgd", 0.5, 0.4),
+                                   run_with("topk", 0.4, 0.5)};
+  runs[2].exact = runs[3].exact = false;
+  const Verification made = verify(runs);
+  ASSERT_EQ(made.regrets.size(), 2U);
+  EXPECT_EQ(made.regrets[0].chosen, "ring");
+  EXPECT_EQ(made.regrets[0].best, "tree");
+  EXPECT_EQ(made.regrets[1].chosen, "topk");
+  EXPECT_EQ(made.regrets[1].best, "asgd");
+}
+
 TEST(Verification, RegretIsWhatTheFastestPredictionCosts) {
   std::vector<VerifiedRun> runs = {run_with("a", 1.0, 1.2), run_with("b", 1.1, 1.0), run_with("c", 2.0, 0.9)};
   runs.back().workers = 4;  // another question
@@ -87,7 +113,7 @@ TEST(Verification, ReadsTheSummariesOfRuns) {
   EXPECT_EQ(read->workers, 2);
   EXPECT_EQ(read->samples, 64);
   EXPECT_NEAR(read->error(), -0.2, 1e-9);
-  EXPECT_NEAR(read->measured_exposed_s, 0.005, 1e-9);
+  EXPECT_NEAR(read->measured_exposed_s.value(), 0.005, 1e-9);
   EXPECT_EQ(read->predicted_bytes, 800);
   EXPECT_NEAR(read->memory_error(), -0.2, 1e-9);
   EXPECT_FALSE(read_verified(found[1]).has_value());
@@ -104,6 +130,17 @@ TEST(Verification, MemoryIsThatOfRunsWhichKnowBothSides) {
   EXPECT_NEAR(made.memory_worst, 0.1, 1e-12);
   EXPECT_EQ(to_json(made)["memory"]["runs"], 2);
   EXPECT_FALSE(to_json(verify({runs[2]})).contains("memory"));
+}
+
+TEST(Verification, ASummaryTellsNothingFromUnknown) {
+  RunStarted start;
+  start.prediction.emplace().step_s = 0.02;
+  RunEnded end;
+  end.step_s = 0.025, end.workers = 4;  // of a parameter server in one process
+  EXPECT_TRUE(to_json(*start.prediction, end)["measured"]["exposed_s"].is_null());
+  EXPECT_TRUE(to_json(*start.prediction, end)["measured"]["bytes"].is_null());
+  end.workers = 1;
+  EXPECT_EQ(to_json(*start.prediction, end)["measured"]["exposed_s"], 0);
 }
 
 /// What a run did not measure stands as null in its summary, and as no NaN anywhere else.
