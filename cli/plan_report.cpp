@@ -133,6 +133,7 @@ Json plan_json(const perf::PlanQuestion& question, const perf::Plan& plan) {
   for (const perf::Gain& gain : plan.gains) row["doubled_step_s"][gain.what] = gain.seconds;
   if (plan.cost.staleness > 0) row["staleness"] = plan.cost.staleness;
   if (!plan.remark.empty()) row["remark"] = plan.remark;
+  row["notes"] = plan.cost.notes;
   row["settings"] = perf::settings_of(plan.choice);
   return row;
 }
@@ -187,6 +188,7 @@ std::string explain_text(const perf::PlanQuestion& question, const perf::Plan& p
     if (plan.bytes.of[i] > 0)
       text += fmt::format("    {:<18}{:>9}  {}\n", memory::name_of(static_cast<memory::Category>(i)), memory::readable(plan.bytes.of[i]),
                           plan_bar(static_cast<double>(plan.bytes.of[i]) / static_cast<double>(plan.bytes.total())));
+  for (const std::string& note : plan.cost.notes) text += fmt::format("\n    note: {}\n", note);
   text += "\n    twice as fast, and the step takes\n";
   for (const perf::Gain& gain : plan.gains)
     text += fmt::format("    {:<22}{:>9}  −{}\n", gain.what, fit(show_step(gain.seconds), 9, Align::right),

@@ -2,12 +2,20 @@
 // what `paceline profile` measured (profile_times.h).
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
 #include "paceline/schedule/program.h"
 
 namespace paceline::perf {
+
+/// How far seconds may be off, as a share of them: half the width of the interval. And what a reader should know, each note once: "batch 512
+/// lies outside of what was measured (8 to 128)".
+struct Doubt {
+  double share = 0;
+  std::vector<std::string> notes = {};
+};
 
 class ComputeTimes {
  public:
@@ -24,10 +32,8 @@ class ComputeTimes {
   /// What a rank does around the actions of a step of this many samples: it takes the next batch, and does the bookkeeping of the run.
   virtual double around_seconds(std::int64_t /*samples*/) const { return 0; }
 
-  /// By how much `seconds` may be off, as a share of it: half the width of the interval.
-  virtual double uncertainty() const = 0;
-  /// What a reader of the result should know: "batch 512 lies outside the profile (8 to 128)". Each once, for what was asked so far.
-  virtual std::vector<std::string> notes() const { return {}; }
+  /// Of the passes of a step whose micro-batches have these sizes, whatever else was asked before.
+  virtual Doubt doubt(std::span<const std::int64_t> samples) const = 0;
 };
 
 }  // namespace paceline::perf

@@ -100,9 +100,12 @@ void add_queue(StepCost& step, std::span<const schedule::Program> stages, const 
   step.seconds = queue.cycle_s, step.steps_per_s = queue.updates_per_s, step.staleness = queue.staleness;
 }
 
-void add_interval(StepCost& step, const ComputeTimes& times, const Placement& place) {
+void add_interval(StepCost& step, const schedule::ProgramSettings& settings, const ComputeTimes& times, const Placement& place) {
+  const std::int64_t sizes[] = {settings.samples_of(0), settings.samples_of(settings.parts() - 1)};  // the smallest and the largest
+  Doubt doubt = times.doubt(sizes);
+  step.notes = std::move(doubt.notes);
   const Split& split = step.split;
-  double error = times.uncertainty() * (split.compute + split.optimizer + split.encoding + split.bubble + split.straggling);
+  double error = doubt.share * (split.compute + split.optimizer + split.encoding + split.bubble + split.straggling);
   for (const Axis axis : kAxes) error += uncertainty_of(place.source(axis)) * split.exposed[axis];
   step.low = std::max(0.0, step.seconds - error), step.high = step.seconds + error;
 }
@@ -152,9 +155,8 @@ StepCost CostModel::cost(std::span<const schedule::Program> stages, const schedu
   }
   add_up(step, options.asynchronous ? 0 : expected_maximum(options.jitter, prices.place().ranks()) - 1);
   if (options.asynchronous) add_queue(step, stages, prices, times, settings.data);
-  add_interval(step, times, prices.place());
+  add_interval(step, settings, times, prices.place());
   step.bottleneck = bottleneck_of(step.split);
-  step.notes = times.notes();
   return step;
 }
 

@@ -31,10 +31,10 @@ ProfileTimes::ProfileTimes(const graph::Graph& graph, const ProfileTable& table,
   }
 }
 
-double ProfileTimes::unit_seconds(int unit, const Key& key) const {
+double ProfileTimes::unit_seconds(int unit, const Key& key, std::set<std::string>& notes) const {
   const auto& [work, samples] = key;
   const Timed timed = seconds_of(table_, static_cast<std::size_t>(unit), work, static_cast<double>(samples));
-  if (timed.outside) notes_.insert(timed.note);
+  if (timed.outside) notes.insert(timed.note);
   if (!whole_) return timed.seconds;
   const schedule::Action pass{.kind = schedule::Action::Kind::compute, .work = work, .first = unit, .last = unit + 1};
   const double whole = whole_->seconds(pass, samples);
@@ -54,11 +54,12 @@ double ProfileTimes::around_seconds(std::int64_t samples) const {
   return std::max(0.0, perf::around_seconds(table_, static_cast<double>(samples)));
 }
 
-const std::vector<double>& ProfileTimes::sums_for(const Key& key) const {
+const ProfileTimes::Sums& ProfileTimes::sums_for(const Key& key) const {
   if (const auto found = sums_.find(key); found != sums_.end()) return found->second;
-  std::vector<double> sums{0};
+  Sums sums{.seconds = {0}, .notes = {}};
   const double factor = haste(key.second);
-  for (int unit = 0; unit < std::ssize(table_.units); ++unit) sums.push_back(sums.back() + factor * unit_seconds(unit, key));
+  for (int unit = 0; unit < std::ssize(table_.units); ++unit)
+    sums.seconds.push_back(sums.seconds.back() + factor * unit_seconds(unit, key, sums.notes));
   return sums_.emplace(key, std::move(sums)).first->second;
 }
 
@@ -66,13 +67,14 @@ double ProfileTimes::seconds(const schedule::Action& action, std::int64_t sample
   const bool is_pass = action.work >= Work::forward && action.work <= Work::weight_gradients;
   if (action.work == Work::update && !offload_) return update_seconds(table_, optimizer_, static_cast<double>(action.elements));
   if (!is_pass) return local_.seconds(action, samples);
-  const std::vector<double>& sums = sums_for({action.work, samples});
+  const std::vector<double>& sums = sums_for({action.work, samples}).seconds;
   return sums.at(static_cast<std::size_t>(action.last)) - sums.at(static_cast<std::size_t>(action.first));
 }
 
-double ProfileTimes::uncertainty() const {
-  const double measured = uncertainty_of(Source::measured);
-  return notes_.empty() ? measured : measured + kOutside;
+Doubt ProfileTimes::doubt(std::span<const std::int64_t> samples) const {
+  std::set<std::string> notes = notes_;
+  for (const std::int64_t count : samples) notes.merge(std::set(sums_for({Work::forward, count}).notes));
+  return {.share = uncertainty_of(Source::measured) + (notes.empty() ? 0 : kOutside), .notes = {notes.begin(), notes.end()}};
 }
 
 }  // namespace paceline::perf

@@ -19,13 +19,16 @@ class ProfileTimes final : public ComputeTimes {
 
   double seconds(const schedule::Action& action, std::int64_t samples) const override;
   double around_seconds(std::int64_t samples) const override;
-  double uncertainty() const override;
-  std::vector<std::string> notes() const override { return {notes_.begin(), notes_.end()}; }
+  Doubt doubt(std::span<const std::int64_t> samples) const override;
 
  private:
   using Key = std::pair<schedule::Action::Work, std::int64_t>;
-  const std::vector<double>& sums_for(const Key& key) const;
-  double unit_seconds(int unit, const Key& key) const;
+  struct Sums {
+    std::vector<double> seconds;  // of units [0, i)
+    std::set<std::string> notes;  // about them
+  };
+  const Sums& sums_for(const Key& key) const;
+  double unit_seconds(int unit, const Key& key, std::set<std::string>& notes) const;
   /// Where whole steps were faster than their pieces, by which factor.
   double haste(std::int64_t samples) const;
 
@@ -35,8 +38,8 @@ class ProfileTimes final : public ComputeTimes {
   std::unique_ptr<RooflineTimes> whole_;  // where there is a tensor axis
   bool offload_;
   std::int64_t parameters_ = 0;
-  mutable std::map<Key, std::vector<double>> sums_;  // seconds of units [0, i)
-  mutable std::set<std::string> notes_;
+  std::set<std::string> notes_;  // about every step
+  mutable std::map<Key, Sums> sums_;
 };
 
 }  // namespace paceline::perf

@@ -102,16 +102,16 @@ struct RooflineTimes::Network {
   Roofline roofline;
   Speed speed;
   double element;
-  mutable double within_s = 0, outside_s = 0;  // of products whose sizes were measured, or not
-  mutable std::int64_t latest = 0;             // samples that were asked for: a program's actions are of one number or two
+  mutable std::int64_t latest = 0;  // samples that were asked for: a program's actions are of one number or two
   mutable const Sums* latest_sums = nullptr;
 
   /// Seconds of the device, forward, gradients of inputs, gradients of weights; and launches of each.
   struct Cost {
     std::array<double, 3> seconds{}, launches{};
+    double within_s = 0, outside_s = 0;  // of products whose sizes were measured, or not
   };
 
-  double product_seconds(const Gemm& gemm, bool convolution) const {
+  double product_seconds(const Gemm& gemm, bool convolution, Cost& cost) const {
     const double size = gemm.flops();  // a batch of products is one operation
     if (!speed.products.known() && !(convolution && speed.convolutions.known())) {
       // As the slides have it, in elements of another width.
@@ -122,12 +122,9 @@ struct RooflineTimes::Network {
     const double bytes = element * amount(gemm.count) * (amount(gemm.m * gemm.n) + amount(gemm.m * gemm.k) + amount(gemm.k * gemm.n));
     const double seconds = std::max(gemm.flops() / rate, convolution ? 0 : bytes / roofline.bytes_per_s);
     const Efficiency& table = convolution && speed.convolutions.known() ? speed.convolutions : speed.products;
-    (table.covers(size) ? within_s : outside_s) += seconds;
+    (table.covers(size) ? cost.within_s : cost.outside_s) += seconds;
     return seconds;
   }
-  /// The share of the products' time so far that is of sizes that were not measured.
-  double outside() const { return outside_s > 0 ? outside_s / (within_s + outside_s) : 0; }
-
   Cost layer(std::size_t index, std::int64_t samples, bool first) const {
     const graph::Layer& whole = graph.layers()[index];
     const bool splits = split.parts > 1;
@@ -147,7 +144,7 @@ struct RooflineTimes::Network {
     if (splits) cut_work(*work, split.layers[index], whole.kind, split.parts);
     if (first) work->products[1].clear();
     for (std::size_t phase = 0; phase < 3; ++phase)
-      for (const Gemm& gemm : work->products[phase]) cost.seconds[phase] += product_seconds(gemm, whole.kind == Kind::conv);
+      for (const Gemm& gemm : work->products[phase]) cost.seconds[phase] += product_seconds(gemm, whole.kind == Kind::conv, cost);
     const double launches = amount(moves.back_launches) / 2;
     cost.launches = {amount(moves.forward_launches), first ? 0 : launches, launches};
     if (whole.kind == Kind::attention) {  // the scores are written, scaled, masked and read, and their gradients as well
@@ -180,6 +177,7 @@ const RooflineTimes::Sums& RooflineTimes::sums_for(std::int64_t samples) const {
   };
   if (const auto found = sums_.find(samples); found != sums_.end()) return keep(found->second);
   Sums sums;
+  double within_s = 0, outside_s = 0;
   for (std::size_t phase = 0; phase < 3; ++phase) sums.all[phase].push_back(0), sums.idle[phase].push_back(0);
   bool first = true;  // the gradient of the samples is not needed
   for (const graph::Unit& unit : network.units) {
@@ -188,6 +186,7 @@ const RooflineTimes::Sums& RooflineTimes::sums_for(std::int64_t samples) const {
     for (std::size_t i = unit.first; i < (last ? network.graph.layers().size() : unit.last); ++i) {
       const Network::Cost layer = network.layer(i, samples, first);
       first = first && network.graph.layers()[i].parameters == 0;
+      within_s += layer.within_s, outside_s += layer.outside_s;
       for (std::size_t phase = 0; phase < 3; ++phase)
         cost.seconds[phase] += layer.seconds[phase], cost.launches[phase] += layer.launches[phase];
     }
@@ -197,6 +196,7 @@ const RooflineTimes::Sums& RooflineTimes::sums_for(std::int64_t samples) const {
       sums.idle[phase].push_back(sums.idle[phase].back() + idle);
     }
   }
+  if (outside_s > 0) sums.unmeasured = outside_s / (within_s + outside_s);
   return keep(sums_.emplace(samples, std::move(sums)).first->second);
 }
 
@@ -229,21 +229,20 @@ double RooflineTimes::idle_seconds(const schedule::Action& action, std::int64_t 
   }
 }
 
-double RooflineTimes::uncertainty() const {
+Doubt RooflineTimes::doubt(std::span<const std::int64_t> samples) const {
+  constexpr double kMuch = 0.1;
   const Speed& speed = network_->speed;
   const bool measured = speed.products.known() || speed.convolutions.known();
-  return std::max(uncertainty_of(speed.flops.source), measured ? 0 : kUnmeasuredProducts) + kOutside * network_->outside();
-}
-
-std::vector<std::string> RooflineTimes::notes() const {
-  const Speed& speed = network_->speed;
-  constexpr double kMuch = 0.1;
-  if (network_->outside() > kMuch)
-    return {fmt::format("{1:.0f}% of the time of matrix products is of sizes that were not measured on {0}", device_.name,
-                        100 * network_->outside())};
-  if (speed.products.known() || speed.convolutions.known()) return {};
-  return {fmt::format("the speed of matrix products on {} was not measured, so peak speeds are assumed; `paceline probe` measures it",
-                      device_.name)};
+  double unmeasured = 0;
+  for (const std::int64_t count : samples) unmeasured = std::max(unmeasured, sums_for(count).unmeasured);
+  Doubt doubt{.share = std::max(uncertainty_of(speed.flops.source), measured ? 0 : kUnmeasuredProducts) + kOutside * unmeasured};
+  if (unmeasured > kMuch)
+    doubt.notes.push_back(fmt::format("{:.0f}% of the time of matrix products is of sizes that were not measured on {}", 100 * unmeasured,
+                                      device_.name));
+  else if (!measured)
+    doubt.notes.push_back(fmt::format(
+        "the speed of matrix products on {} was not measured, so peak speeds are assumed; `paceline probe` measures it", device_.name));
+  return doubt;
 }
 
 double update_bytes(double storage_bytes, int moments) {

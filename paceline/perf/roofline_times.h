@@ -33,13 +33,13 @@ class RooflineTimes final : public ComputeTimes {
 
   double seconds(const schedule::Action& action, std::int64_t samples) const override;
   double idle_seconds(const schedule::Action& action, std::int64_t samples) const override;
-  double uncertainty() const override;
-  std::vector<std::string> notes() const override;
+  Doubt doubt(std::span<const std::int64_t> samples) const override;
 
  private:
   /// Seconds of units [0, i), by phase; and of these, those in which the device waits for the host.
   struct Sums {
     std::array<std::vector<double>, 3> all, idle;
+    double unmeasured = 0;  // share of the products' time that is of sizes which were not measured
   };
   const Sums& sums_for(std::int64_t samples) const;
   double update_seconds(double elements) const;

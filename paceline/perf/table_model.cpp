@@ -64,7 +64,7 @@ class FrameworkTimes final : public ComputeTimes {
   double idle_seconds(const schedule::Action& action, std::int64_t samples) const override {
     return roofline_.idle_seconds(action, samples);
   }
-  double uncertainty() const override { return roofline_.uncertainty(); }
+  Doubt doubt(std::span<const std::int64_t> samples) const override { return roofline_.doubt(samples); }
 
  private:
   const RooflineTimes& roofline_;

@@ -77,8 +77,9 @@ class ScaledTimes final : public perf::ComputeTimes {
     return measured_->seconds(action, samples) * (before > 0 ? after_->seconds(action, samples) / before : 1);
   }
   double around_seconds(std::int64_t samples) const override { return measured_->around_seconds(samples); }
-  double uncertainty() const override { return before_->uncertainty(); }
-  std::vector<std::string> notes() const override { return measured_->notes(); }
+  perf::Doubt doubt(std::span<const std::int64_t> samples) const override {
+    return {.share = before_->doubt(samples).share, .notes = measured_->doubt(samples).notes};
+  }
 
  private:
   std::unique_ptr<perf::ComputeTimes> measured_, before_, after_;

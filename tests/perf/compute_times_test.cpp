@@ -63,6 +63,8 @@ TEST(RooflineTimes, CountWhatOnlyMovesBytes) {
   EXPECT_DOUBLE_EQ(RooflineTimes(graph, device).seconds(pass_of(Work::forward, 0, 1), 3), 1) << "longer than the bytes take";
 }
 
+Doubt doubt_of(const ComputeTimes& times, std::int64_t samples) { return times.doubt({&samples, 1}); }
+
 TEST(RooflineTimes, TakeTheMeasuredSpeedOfASize) {
   graph::Graph graph("x", {100}, 10);
   graph.append({.name = "fc", .kind = graph::Kind::fc, .inputs = {0}, .output = {}, .channels = 50});
@@ -71,14 +73,16 @@ TEST(RooflineTimes, TakeTheMeasuredSpeedOfASize) {
   device.products = {.points = {{1e3, 0.1}, {1e5, 0.5}}, .source = Source::measured};
   const RooflineTimes times(graph, device);
   EXPECT_DOUBLE_EQ(times.seconds(pass_of(Work::forward, 0, 1), 1), 2 * 50 * 100 / (1e9 * 0.3)) << "10⁴ flops lie half way";
-  EXPECT_DOUBLE_EQ(times.uncertainty(), 0.05);
-  EXPECT_TRUE(times.notes().empty());
+  EXPECT_DOUBLE_EQ(doubt_of(times, 1).share, 0.05);
+  EXPECT_TRUE(doubt_of(times, 1).notes.empty());
   EXPECT_DOUBLE_EQ(times.seconds(pass_of(Work::forward, 0, 1), 1000), 2 * 50 * 100 * 1000 / (1e9 * 0.5));
-  EXPECT_GT(times.uncertainty(), 0.2) << "ten Mflop are more than was measured";
-  EXPECT_THAT(times.notes(), testing::ElementsAre(testing::HasSubstr("not measured")));
+  EXPECT_GT(doubt_of(times, 1000).share, 0.2) << "ten Mflop are more than was measured";
+  EXPECT_THAT(doubt_of(times, 1000).notes, testing::ElementsAre(testing::HasSubstr("not measured")));
+  EXPECT_DOUBLE_EQ(doubt_of(times, 1).share, 0.05) << "whatever else was asked";
+  EXPECT_TRUE(doubt_of(times, 1).notes.empty());
   device.products = {};
-  EXPECT_THAT(RooflineTimes(graph, device).notes(), testing::ElementsAre(testing::HasSubstr("paceline probe")));
-  EXPECT_GT(RooflineTimes(graph, device).uncertainty(), 0.2);
+  EXPECT_THAT(doubt_of(RooflineTimes(graph, device), 1).notes, testing::ElementsAre(testing::HasSubstr("paceline probe")));
+  EXPECT_GT(doubt_of(RooflineTimes(graph, device), 1).share, 0.2);
 }
 
 TEST(RooflineTimes, RanksOfTheTensorAxisShareTheProducts) {
@@ -135,11 +139,10 @@ TEST(ProfileTimes, AreSumsOverUnits) {
   EXPECT_DOUBLE_EQ(times.seconds(pass_of(Work::forward, 1, 3), 8), (2 + 3) * 8);
   EXPECT_DOUBLE_EQ(times.seconds(pass_of(Work::backward, 0, 1), 20), 3 * 20) << "on the line between 8 and 32";
   EXPECT_DOUBLE_EQ(times.seconds({.kind = Action::Kind::compute, .work = Work::update, .elements = 8}, 1), 2);
-  EXPECT_TRUE(times.notes().empty());
-  const double within = times.uncertainty();
-  times.seconds(pass_of(Work::forward, 0, 1), 64);
-  EXPECT_THAT(times.notes(), testing::ElementsAre(testing::HasSubstr("64")));
-  EXPECT_GT(times.uncertainty(), within);
+  EXPECT_TRUE(doubt_of(times, 8).notes.empty());
+  EXPECT_THAT(doubt_of(times, 64).notes, testing::ElementsAre(testing::HasSubstr("64")));
+  EXPECT_GT(doubt_of(times, 64).share, doubt_of(times, 8).share);
+  EXPECT_TRUE(doubt_of(times, 8).notes.empty()) << "whatever else was asked";
 }
 
 TEST(ProfileTimes, HaveWhatAStepTakesAroundItsPassesAndTheHasteOfWholeSteps) {
@@ -153,7 +156,7 @@ TEST(ProfileTimes, HaveWhatAStepTakesAroundItsPassesAndTheHasteOfWholeSteps) {
   EXPECT_DOUBLE_EQ(hasty.around_seconds(8), 0);
   EXPECT_DOUBLE_EQ(hasty.seconds(pass_of(Work::forward, 1, 3), 8), 0.75 * (2 + 3) * 8) << "a recorded step is faster than its pieces";
   table.around_s.clear();
-  EXPECT_THAT(ProfileTimes(graph, table, "adam", products_only()).notes(), testing::SizeIs(1));
+  EXPECT_THAT(doubt_of(ProfileTimes(graph, table, "adam", products_only()), 8).notes, testing::SizeIs(1));
 }
 
 TEST(ProfileTimes, OfATensorAxisTakeTheRooflinesShare) {
@@ -161,7 +164,7 @@ TEST(ProfileTimes, OfATensorAxisTakeTheRooflinesShare) {
   const ProfileTable table = table_for(graph);
   const ProfileTimes half(graph, table, "adam", products_only(), {.tensor = 2});
   EXPECT_NEAR(half.seconds(pass_of(Work::forward, 1, 2), 8), 2 * 8 / 2.0, 0.2);
-  EXPECT_FALSE(half.notes().empty());
+  EXPECT_FALSE(doubt_of(half, 8).notes.empty());
 }
 
 TEST(ProfileTimes, RefuseAnotherNetworkAndAnUnknownOptimizer) {

@@ -28,7 +28,7 @@ class HandTimes final : public ComputeTimes {
     }
   }
   double around_seconds(std::int64_t samples) const override { return around * static_cast<double>(samples); }
-  double uncertainty() const override { return off; }
+  Doubt doubt(std::span<const std::int64_t>) const override { return {.share = off}; }
 };
 
 inline schedule::Action pass_of(schedule::Action::Work work, int first, int last, int micro_batch = 0) {

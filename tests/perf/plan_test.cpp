@@ -156,6 +156,21 @@ TEST(Plan, GainsAndEfficiency) {
   EXPECT_LT(between->seconds, best.cost.seconds) << "25 Gb/s for 61 M parameters";
 }
 
+TEST(Plan, AnIntervalDoesNotDependOnWhatElseWasTried) {
+  const graph::Graph graph = small_gpt();
+  PlanQuestion question = ask(graph, "h100", 8, 256);
+  question.cluster.device.products = {.points = {{1e6, 0.1}, {2e9, 0.5}}, .source = Source::measured};
+  std::size_t doubtful = 0;
+  const Plans plans = make_plans(question);
+  for (const Plan& plan : plans.exact) {
+    const StepCost alone = cost_choice(question, plan.choice).cost;
+    EXPECT_DOUBLE_EQ(plan.cost.low, alone.low) << title_of(plan.choice);
+    EXPECT_EQ(plan.cost.notes, alone.notes) << title_of(plan.choice);
+    doubtful += plan.cost.notes.empty() ? 0 : 1;
+  }
+  EXPECT_GT(doubtful, 0U);
+}
+
 TEST(Plan, SharedLayersArePlannedWhereTheySendLess) {
   const graph::Graph graph = network("alexnet");
   const PlanQuestion question = ask(graph, "p100", 8, 64);

@@ -24,7 +24,7 @@ class PlainTimes final : public perf::ComputeTimes {
   double seconds(const schedule::Action& action, std::int64_t) const override {
     return action.work == schedule::Action::Work::update ? update_s_ : unit_s_ * (action.last - action.first);
   }
-  double uncertainty() const override { return 0; }
+  perf::Doubt doubt(std::span<const std::int64_t>) const override { return {}; }
 
  private:
   double unit_s_, update_s_;

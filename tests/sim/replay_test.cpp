@@ -65,7 +65,7 @@ TEST(Replay, MicroBatchesNeedNotBeEqual) {
   class Counting final : public perf::ComputeTimes {
    public:
     double seconds(const schedule::Action&, std::int64_t samples) const override { return 1e-3 * static_cast<double>(samples); }
-    double uncertainty() const override { return 0; }
+    perf::Doubt doubt(std::span<const std::int64_t>) const override { return {}; }
   };
   Job job = plain_job(1, 0);
   job.stages = {{}};
