@@ -111,6 +111,7 @@ struct CollectiveTimes {
 
   /// Lines between the points over both logarithms; below them flat, beyond them in proportion.
   double at(double bytes) const;
+  bool covers(double bytes) const { return bytes >= points.front().bytes && bytes <= points.back().bytes; }
   bool operator==(const CollectiveTimes&) const = default;
 };
 /// "1024 B: 6 us, 1 MB: 300 us (measured)", and back. Throws ConfigError; the caller puts the key's name before the message.

@@ -1,7 +1,11 @@
 #include "paceline/perf/collective_costs.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+
+#include "paceline/memory/estimate.h"
 
 namespace paceline::perf {
 namespace {
@@ -45,12 +49,12 @@ CollectiveCost CollectiveCosts::by(const Entry<schedule::Algorithm>& row, schedu
   return {row.key, schedule::seconds_of(costs, rounds.rounds, element), rounds.sent * element};
 }
 
-std::optional<double> CollectiveCosts::measured(const schedule::Problem& problem, std::string_view algorithm, double bytes) const {
+const CollectiveTimes* CollectiveCosts::measured(const schedule::Problem& problem, std::string_view algorithm) const {
   for (const CollectiveTimes& times : measured_)
     if (times.collective == name_of(problem.collective) && times.algorithm == algorithm && times.ranks == problem.size &&
         times.per_host == problem.per_host)
-      return times.at(bytes);
-  return std::nullopt;
+      return &times;
+  return nullptr;
 }
 
 const CollectiveCost& CollectiveCosts::of(const schedule::Costs& costs, Collective collective, const std::string& algorithm, int size,
@@ -64,9 +68,15 @@ const CollectiveCost& CollectiveCosts::of(const schedule::Costs& costs, Collecti
   const auto seconds = [&](const Entry<schedule::Algorithm>& row) { return by(row, costs, problem, bytes, contention).seconds; };
   const auto& row = named.empty() ? schedule::cheapest(collective, seconds) : schedule::algorithm_for(named, collective);
   CollectiveCost best = by(row, costs, problem, bytes, contention);
-  auto known = measured(problem, algorithm, bytes);
-  if (!known) known = measured(problem, best.algorithm, bytes);
-  if (known) best.seconds = *known;
+  const CollectiveTimes* known = measured(problem, algorithm);
+  if (!known) known = measured(problem, best.algorithm);
+  if (known) {
+    best.seconds = known->at(bytes), best.source = known->source;
+    const auto show = [](double size) { return memory::readable(std::llround(size)); };
+    if (!known->covers(bytes))
+      best.outside = fmt::format("{} of {} lies outside of what was measured ({} to {})", name_of(collective), show(bytes),
+                                 show(known->points.front().bytes), show(known->points.back().bytes));
+  }
   return costs_.emplace(key, best).first->second;
 }
 

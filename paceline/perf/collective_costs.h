@@ -18,7 +18,9 @@ namespace paceline::perf {
 struct CollectiveCost {
   std::string_view algorithm;
   double seconds = 0;
-  double sent_bytes = 0;  // by the rank that sends most
+  double sent_bytes = 0;              // by the rank that sends most
+  std::optional<Source> source = {};  // of a time that stands in the cluster file; else the links' values count
+  std::string outside = {};           // a note, where that time is of other sizes
 };
 
 /// Not thread-safe.
@@ -56,8 +58,8 @@ class CollectiveCosts {
   CollectiveCost by(const Entry<schedule::Algorithm>& row, schedule::Costs costs, schedule::Problem problem, double bytes,
                     double contention);
 
-  /// Seconds of the same ranks and hosts, by the action's algorithm ("auto" as well) or the one that it stands for.
-  std::optional<double> measured(const schedule::Problem& problem, std::string_view algorithm, double bytes) const;
+  /// Of the same ranks and hosts, by the action's algorithm ("auto" as well) or the one that it stands for.
+  const CollectiveTimes* measured(const schedule::Problem& problem, std::string_view algorithm) const;
 
   std::vector<CollectiveTimes> measured_;
   std::shared_ptr<CollectiveRounds> rounds_ = std::make_shared<CollectiveRounds>();

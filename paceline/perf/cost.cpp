@@ -1,11 +1,11 @@
 #include "paceline/perf/cost.h"
 
 #include <algorithm>
+#include <map>
 
 #include "paceline/base/error.h"
 #include "paceline/perf/attribution.h"
 #include "paceline/perf/prices.h"
-#include "paceline/perf/uncertainty.h"
 
 namespace paceline::perf {
 namespace {
@@ -16,9 +16,34 @@ using Exchange = Action::Exchange;
 
 constexpr Axis kAxes[] = {Axis::data, Axis::pipeline, Axis::tensor, Axis::server};
 
+/// How well a step's communication is known.
+struct TalkDoubt {
+  ByAxis seconds, error_s;
+  std::map<std::string_view, double> outside;  // seconds by Price::outside
+
+  void add(Axis axis, const Price& price) {
+    seconds[axis] += price.seconds, error_s[axis] += price.doubt * price.seconds;
+    if (!price.outside.empty()) outside[price.outside] += price.seconds;
+  }
+  double error(const ByAxis& exposed) const {
+    double sum = 0;
+    for (const Axis axis : kAxes)
+      if (seconds[axis] > 0) sum += error_s[axis] / seconds[axis] * exposed[axis];
+    return sum;
+  }
+  /// About most of what lies outside, if that is much.
+  std::vector<std::string> notes() const {
+    constexpr double kMuch = 0.1;
+    double all = 0;
+    for (const auto& [note, spent] : outside) all += spent;
+    if (all <= kMuch * seconds.sum()) return {};
+    return {std::string(std::ranges::max_element(outside, {}, [](const auto& each) { return each.second; })->first)};
+  }
+};
+
 /// Seconds of a stage's actions, behind those of the stages before it; what it sends and for how long goes to `stage`.
 void add_durations(std::vector<double>& durations, StageCost& stage, int rank, const schedule::Program& program,
-                   const schedule::ProgramSettings& settings, const ComputeTimes& times, Prices& prices, double crowd) {
+                   const schedule::ProgramSettings& settings, const ComputeTimes& times, Prices& prices, double crowd, TalkDoubt& doubt) {
   double idle = 0;  // of the device, behind the last pass
   std::vector<std::int64_t> samples_of;
   for (int micro_batch = 0; micro_batch < settings.parts(); ++micro_batch) samples_of.push_back(settings.samples_of(micro_batch));
@@ -30,6 +55,7 @@ void add_durations(std::vector<double>& durations, StageCost& stage, int rank, c
       if (action.lane != Action::Lane::compute) seconds *= crowd;
     } else if (action.kind == Action::Kind::communicate) {
       const Price price = prices.of(action, rank, times);
+      doubt.add(action.axis, price);
       seconds = price.seconds + crowd * prices.page_seconds(action);
       stage.communication[action.axis] += seconds, stage.bytes[action.axis] += price.bytes;
       if (action.axis == Axis::tensor && action.lane == Action::Lane::compute) {
@@ -100,13 +126,14 @@ void add_queue(StepCost& step, std::span<const schedule::Program> stages, const 
   step.seconds = queue.cycle_s, step.steps_per_s = queue.updates_per_s, step.staleness = queue.staleness;
 }
 
-void add_interval(StepCost& step, const schedule::ProgramSettings& settings, const ComputeTimes& times, const Placement& place) {
+void add_interval(StepCost& step, const schedule::ProgramSettings& settings, const ComputeTimes& times, const TalkDoubt& talk) {
   const std::int64_t sizes[] = {settings.samples_of(0), settings.samples_of(settings.parts() - 1)};  // the smallest and the largest
   Doubt doubt = times.doubt(sizes);
   step.notes = std::move(doubt.notes);
+  for (std::string& note : talk.notes()) step.notes.push_back(std::move(note));
   const Split& split = step.split;
-  double error = doubt.share * (split.compute + split.optimizer + split.encoding + split.bubble + split.straggling);
-  for (const Axis axis : kAxes) error += uncertainty_of(place.source(axis)) * split.exposed[axis];
+  const double error =
+      doubt.share * (split.compute + split.optimizer + split.encoding + split.bubble + split.straggling) + talk.error(split.exposed);
   step.low = std::max(0.0, step.seconds - error), step.high = step.seconds + error;
 }
 
@@ -138,13 +165,14 @@ StepCost CostModel::cost(std::span<const schedule::Program> stages, const schedu
   Prices prices(cluster_, settings, options, *collectives_);
   StepCost step;
   step.stages.resize(stages.size());
+  TalkDoubt doubt;
   std::vector<double> durations;
   const double crowd = std::max(options.crowd, 1.0);
   std::size_t actions = 0;
   for (const schedule::Program& program : stages) actions += program.size();
   durations.reserve(actions);
   for (std::size_t stage = 0; stage < stages.size(); ++stage)
-    add_durations(durations, step.stages[stage], static_cast<int>(stage), stages[stage], settings, times, prices, crowd);
+    add_durations(durations, step.stages[stage], static_cast<int>(stage), stages[stage], settings, times, prices, crowd, doubt);
   const Play played =
       play(stages, durations, {.slowdown = cluster_.device.slowdown_factor(), .turns = turns_of(cluster_, settings, options)});
   const double around = times.around_seconds(settings.samples) * crowd;
@@ -155,7 +183,7 @@ StepCost CostModel::cost(std::span<const schedule::Program> stages, const schedu
   }
   add_up(step, options.asynchronous ? 0 : expected_maximum(options.jitter, prices.place().ranks()) - 1);
   if (options.asynchronous) add_queue(step, stages, prices, times, settings.data);
-  add_interval(step, settings, times, prices.place());
+  add_interval(step, settings, times, doubt);
   step.bottleneck = bottleneck_of(step.split);
   return step;
 }

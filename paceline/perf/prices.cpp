@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "paceline/perf/uncertainty.h"
+
 namespace paceline::perf {
 namespace {
 
@@ -23,7 +25,10 @@ std::size_t Prices::Hash::operator()(const Key& key) const {
 
 Prices::Prices(const Cluster& cluster, const schedule::ProgramSettings& settings, const CostOptions& options, CollectiveCosts& collectives)
     : place_(cluster, settings), device_(cluster.device), settings_(settings), options_(options), collectives_(collectives) {
-  for (std::size_t axis = 0; axis < kProgramAxes; ++axis) costs_[axis] = place_.costs(static_cast<Axis>(axis));
+  for (std::size_t axis = 0; axis < kProgramAxes; ++axis) {
+    costs_[axis] = place_.costs(static_cast<Axis>(axis));
+    link_doubt_.of[axis] = uncertainty_of(place_.source(static_cast<Axis>(axis)));
+  }
 }
 
 const CollectiveCost& Prices::collective(const Action& action) {
@@ -31,19 +36,23 @@ const CollectiveCost& Prices::collective(const Action& action) {
                          place_.size(action.axis), sent_bytes_of(action), place_.contention(action.axis));
 }
 
+double Prices::doubt(const CollectiveCost& cost, Axis axis) const {
+  return (cost.source ? uncertainty_of(*cost.source) : link_doubt_[axis]) + (cost.outside.empty() ? 0 : kOutside);
+}
+
 Price Prices::of(const Action& action, int stage, const ComputeTimes& times) {
   switch (action.exchange) {
     case Exchange::none:
     case Exchange::receive: return {};
-    case Exchange::send: return {send_seconds(action, stage), sent_bytes_of(action)};
+    case Exchange::send: return {send_seconds(action, stage), sent_bytes_of(action), link_doubt_[action.axis]};
     case Exchange::pull:
-    case Exchange::push: return {server_seconds(action, times), sent_bytes_of(action)};
+    case Exchange::push: return {server_seconds(action, times), sent_bytes_of(action), link_doubt_[action.axis]};
     default: break;
   }
   const auto [found, is_new] = known_.try_emplace({action.exchange, action.axis, action.elements, action.element_bytes});
   if (is_new || found->second.algorithm != action.algorithm) {
     const CollectiveCost& cost = collective(action);
-    found->second = {action.algorithm, {cost.seconds, cost.sent_bytes}};
+    found->second = {action.algorithm, {cost.seconds, cost.sent_bytes, doubt(cost, action.axis), cost.outside}};
   }
   return found->second.price;
 }

@@ -15,6 +15,8 @@ namespace paceline::perf {
 /// What one action takes, and sends.
 struct Price {
   double seconds = 0, bytes = 0;
+  double doubt = 0;          // how far the seconds may be off, as a share of them
+  std::string_view outside = {};  // CollectiveCost::outside
 };
 
 /// Programs repeat the same few exchanges, so each is looked up once. What it is made from outlives it.
@@ -48,6 +50,7 @@ class Prices {
     std::string algorithm;
     Price price;
   };
+  double doubt(const CollectiveCost& cost, schedule::Action::Axis axis) const;
 
   double send_seconds(const schedule::Action& action, int stage) const;
   double server_seconds(const schedule::Action& action, const ComputeTimes& times) const;
@@ -62,6 +65,7 @@ class Prices {
   CostOptions options_;
   CollectiveCosts& collectives_;
   std::array<schedule::Costs, kProgramAxes> costs_;
+  ByAxis link_doubt_;
   std::unordered_map<Key, Known, Hash> known_;
 };
 

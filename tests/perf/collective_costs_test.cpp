@@ -120,6 +120,31 @@ TEST(CollectiveCosts, ThatShareRoundsDifferByTheirLinks) {
   }
 }
 
+/// A step that only waits for one allreduce of this many bytes.
+StepCost exchanged(const Cluster& cluster, std::int64_t bytes) {
+  const schedule::Program program = {exchange_of(schedule::Action::Exchange::allreduce, Axis::data, bytes / 4)};
+  return cost_of({&program, 1}, {.data = 4}, HandTimes(), cluster);
+}
+
+TEST(CollectiveCosts, BeyondTheMeasuredSizesTheyAreLessSure) {
+  Cluster cluster = even_cluster(4, 1, 10);
+  cluster.collectives = {{.collective = "allreduce", .algorithm = "ring", .ranks = 4, .points = {{400, 4}, {4000, 10}}, .source = Source::measured}};
+  const auto width = [](const StepCost& cost) { return (cost.high - cost.low) / cost.seconds / 2; };
+  const StepCost within = exchanged(cluster, 1200), above = exchanged(cluster, 40000), below = exchanged(cluster, 40);
+  EXPECT_NEAR(width(within), 0.05, 1e-9);
+  EXPECT_TRUE(within.notes.empty());
+  EXPECT_NEAR(width(above), 0.3, 1e-9);
+  EXPECT_THAT(above.notes, testing::ElementsAre(testing::HasSubstr("40.0 kB")));
+  EXPECT_NEAR(width(below), 0.3, 1e-9);
+  EXPECT_THAT(below.notes, testing::ElementsAre(testing::AllOf(testing::HasSubstr("40 B"), testing::HasSubstr("400 B to 4.00 kB"))));
+  cluster.between.bandwidth.source = Source::standard;
+  EXPECT_NEAR(width(exchanged(cluster, 1200)), 0.05, 1e-9) << "whatever is known of the links";
+  cluster.collectives[0].source = Source::spec;
+  EXPECT_NEAR(width(exchanged(cluster, 1200)), 0.15, 1e-9);
+  cluster.collectives.clear();
+  EXPECT_NEAR(width(exchanged(cluster, 1200)), 0.3, 1e-9);
+}
+
 // 8 devices a host, each with a link of 100 B/s inside; the host has 4 rails of 10 B/s.
 Cluster hosts_of_eight(std::int64_t hosts) {
   Cluster cluster = even_cluster(hosts, 1, 10);
