@@ -11,11 +11,10 @@
 namespace paceline::cli {
 namespace {
 
-/// Settings that a plan decides itself, or whose cost it does not model. The mesh sizes, the ZeRO stage and micro-batches are not among
-/// them.
+/// Settings that a plan decides itself. The mesh sizes, the ZeRO stage and micro-batches are not among them.
 constexpr std::string_view kNotKept[] = {"strategy.bucket_mb", "strategy.overlap", "strategy.update",   "parallel.schedule",
-                                         "parallel.chunks",    "parallel.hybrid",  "parallel.sequence", "parallel.offload",
-                                         "train.recompute",    "comm.compression", "comm.algorithm",    "comm.gradient_dtype"};
+                                         "parallel.chunks",    "parallel.hybrid",  "parallel.sequence", "train.recompute",
+                                         "comm.compression",   "comm.algorithm",   "comm.gradient_dtype"};
 
 }  // namespace
 
@@ -56,6 +55,10 @@ void refuse_not_kept(const std::vector<std::string>& words, const train::Recipe&
         "strategy.name={0}: the planner compares strategies itself, and lists those that compute something else than one worker would in a "
         "second table; leave the key out, or simulate this strategy alone: paceline simulate … strategy.name={0}",
         recipe.strategy.name));
+  if (says(words, "parallel.offload") && recipe.parallel.offload)
+    throw ConfigError(
+        "parallel.offload=true: no plan keeps state in the host's memory, so the planner cannot compare one that does; leave the key out, or "
+        "simulate one configuration: paceline simulate … parallel.offload=true");
   for (const std::string_view key : kNotKept)
     if (says(words, std::string(key)))
       throw ConfigError(
@@ -70,6 +73,7 @@ std::vector<std::string> notes_on(const train::Recipe& recipe) {
     notes.push_back(fmt::format("the recipe's strategy.name={} is ignored: the planner chooses the strategy", recipe.strategy.name));
   if (recipe.comm.compression != "none")
     notes.push_back(fmt::format("the first table ignores the recipe's comm.compression={}", recipe.comm.compression));
+  if (recipe.parallel.offload) notes.emplace_back("no plan has the recipe's parallel.offload=true: the planner does not try it");
   return notes;
 }
 

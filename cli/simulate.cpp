@@ -18,7 +18,6 @@
 #include "paceline/observe/trace.h"
 #include "paceline/perf/cost.h"
 #include "paceline/perf/goodput.h"
-#include "paceline/perf/period.h"
 #include "paceline/perf/profile_times.h"
 #include "paceline/train/from_recipe.h"
 #include "paceline/train/memory_plan.h"
@@ -181,8 +180,7 @@ struct DeviceTimes {
 void choose_settings(Simulation& simulation, const train::RecipeStep& step, const perf::CostModel& model, const perf::ComputeTimes& times,
                      bool asynchronous) {
   for (const schedule::ProgramSettings& settings : step.settings) {
-    perf::StepCost cost = model.cost(step.programs(settings), settings, times, {.asynchronous = asynchronous});
-    if (step.period > 1) cost = perf::mean_over_period(cost, model.cost(step.programs_between(settings), settings, times), step.period);
+    const perf::StepCost cost = train::mean_cost(step, settings, model, times, {.asynchronous = asynchronous});
     if (simulation.modelled_s > 0 && cost.seconds >= simulation.modelled_s) continue;
     simulation.modelled_s = cost.seconds, simulation.settings = settings, simulation.notes = cost.notes;
   }
@@ -234,6 +232,7 @@ int run_simulate(SimulateFlags flags) {
   job.stages = step.programs(simulation.settings), job.settings = simulation.settings;
   if (step.period > 1) {
     job.between = step.programs_between(simulation.settings), job.period = step.period;
+    if (step.served) job.opening = step.opening(simulation.settings), job.stages = step.closing(simulation.settings);
     job.steps = (job.steps + step.period - 1) / step.period * step.period;  // rounded up to whole periods
   }
 

@@ -62,6 +62,10 @@ std::string share_bar(double share) { return observe::repeat("█", static_cast<
 std::string line(const char* name, const std::string& text) { return fmt::format("  {:<20}{}\n", name, text); }
 std::string bar_line(const char* name, double share) { return line(name, fmt::format("{:>6}  {}", percent_of(share), share_bar(share))); }
 
+/// Workers that make their steps together are costed as they are, others as visitors of a queue (perf/servers.h).
+const char* closed_form_word(const Simulation& simulation) {
+  return simulation.replayed.synchronous ? "nothing varies" : "arrivals at random";
+}
 const char* step_word(const Simulation& simulation) { return simulation.replayed.synchronous ? "step" : "iteration"; }
 
 std::string failures_text(const Simulation& simulation) {
@@ -89,7 +93,7 @@ Panel distribution_panel(const Simulation& simulation) {
     for (const double share : {static_cast<double>(i), static_cast<double>(i + 1)})
       found.x.push_back(steps[i] * 1e3), found.y.push_back(share / static_cast<double>(steps.size()));
   Panel panel{
-      .title = fmt::format("How long a {} takes", step_word(simulation)),
+      .title = fmt::format("How long {} takes", simulation.replayed.synchronous ? "a step" : "an iteration"),
       .x = {.label = fmt::format("{}, ms", step_word(simulation))},
       .y = {.label = fmt::format("share of {}s that took at most this long", step_word(simulation)), .unit = observe::Axis::Unit::percent},
       .series = {std::move(found)}};
@@ -97,7 +101,7 @@ Panel distribution_panel(const Simulation& simulation) {
   panel.x.least = 0.8e3 * std::min(steps.front(), simulation.modelled_s > 0 ? simulation.modelled_s : steps.front());
   panel.x.most = 1.1e3 * std::max(steps.back(), simulation.modelled_s);
   if (simulation.modelled_s > 0)
-    panel.series.push_back({.name = "closed form, nothing varies",
+    panel.series.push_back({.name = fmt::format("closed form, {}", closed_form_word(simulation)),
                             .x = {simulation.modelled_s * 1e3, simulation.modelled_s * 1e3},
                             .y = {0, 1},
                             .dashed = true});
@@ -176,11 +180,11 @@ std::string simulation_text(const Simulation& simulation) {
   text += line(step_word(simulation), fmt::format("{} on average; half within {}, 90% within {}, 99% within {}, slowest {}",
                                                   ms_of(mean_of(r.steps)), ms_of(percentile(r.steps, 0.5)), ms_of(percentile(r.steps, 0.9)),
                                                   ms_of(percentile(r.steps, 0.99)), ms_of(percentile(r.steps, 1))));
-  if (simulation.modelled_s > 0) text += line("closed form", fmt::format("{}, if nothing varies", ms_of(simulation.modelled_s)));
+  if (simulation.modelled_s > 0) text += line("closed form", fmt::format("{}, {}", ms_of(simulation.modelled_s), closed_form_word(simulation)));
   text += line("throughput", fmt::format("{} samples/s, {} steps/s{}", observe::show_rate(r.samples_per_s),
                                          observe::show_rate(r.steps_per_s), r.synchronous ? "" : " of all workers together"));
   if (!r.staleness.empty())
-    text += line("servers", fmt::format("{} updates, staleness {:.3g} on average and at most {}{}", r.updates, mean_staleness(r.staleness),
+    text += line("servers", fmt::format("{}, staleness {:.3g} on average and at most {}{}", observe::plural(r.updates, "update"), mean_staleness(r.staleness),
                                         r.staleness.size() - 1, r.dropped > 0 ? fmt::format(", {} gradients dropped", r.dropped) : ""));
   if (simulation.survival) text += failures_text(simulation);
   const Utilisation use = utilisation_of(r.ranks);

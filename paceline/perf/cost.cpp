@@ -112,7 +112,7 @@ std::optional<Turns> turns_of(const Cluster& cluster, const schedule::ProgramSet
 
 /// Workers that visit the servers when they are ready wait in a queue there.
 void add_queue(StepCost& step, std::span<const schedule::Program> stages, const Prices& prices, const ComputeTimes& times,
-               std::int64_t workers) {
+               std::int64_t workers, double between_s) {
   double pulls = 0, pushes = 0;  // which leave and enter a server by wires of their own
   for (const schedule::Program& program : stages)
     for (const Action& action : program) {
@@ -120,10 +120,11 @@ void add_queue(StepCost& step, std::span<const schedule::Program> stages, const 
       if (action.exchange == Exchange::push) pushes += prices.visit(action, times);
     }
   const double visit = std::max(pulls, pushes);
-  const Asynchronous queue = asynchronous(workers, step.seconds - visit, visit);
+  const Asynchronous queue = asynchronous(workers, step.seconds + between_s - visit, visit);
   for (StageCost& stage : step.stages) stage.split.exposed[Axis::server] += queue.waiting_s;
   step.split.exposed[Axis::server] += queue.waiting_s;
-  step.seconds = queue.cycle_s, step.steps_per_s = queue.updates_per_s, step.staleness = queue.staleness;
+  step.seconds = queue.cycle_s - between_s, step.staleness = queue.staleness;
+  step.steps_per_s = queue.updates_per_s * queue.cycle_s / step.seconds;
 }
 
 void add_interval(StepCost& step, const schedule::ProgramSettings& settings, const ComputeTimes& times, const TalkDoubt& talk) {
@@ -182,7 +183,7 @@ StepCost CostModel::cost(std::span<const schedule::Program> stages, const schedu
     step.stages[stage].split.compute += around;
   }
   add_up(step, options.asynchronous ? 0 : expected_maximum(options.jitter, prices.place().ranks()) - 1);
-  if (options.asynchronous) add_queue(step, stages, prices, times, settings.data);
+  if (options.asynchronous) add_queue(step, stages, prices, times, settings.data, options.between_s);
   add_interval(step, settings, times, doubt);
   step.bottleneck = bottleneck_of(step.split);
   return step;

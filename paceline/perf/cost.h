@@ -66,6 +66,7 @@ void scale(StepCost& cost, double factor);
 struct CostOptions {
   Jitter jitter = {};
   bool asynchronous = false;      // push and pull: each worker when it is ready; else all of them at the same time, into one another's way
+  double between_s = 0;           // asynchronous: of steps that a worker makes on its own between two visits to the servers
   std::int64_t server_hosts = 0;  // links that the servers have; 0: each server has its own
   double crowd = 1;               // ranks of a host for each of its devices; more than 1: they take turns on them
 };

@@ -44,7 +44,7 @@ Replay::Replay(const Job& job, const perf::ComputeTimes& times, CollectiveModel 
         "timing.distribution=trace replays the visits of one run; to simulate with its times, use timing.distribution=durations");
   layout_.add_links(network_);
   loop_.add(static_cast<std::size_t>(layout_.ranks()) * kLanes);
-  stages_ = prepared(job.stages), between_ = prepared(job.between);
+  stages_ = prepared(job.stages), between_ = prepared(job.between), opening_ = prepared(job.opening);
   ensure(job.period >= 1 && (job.period == 1 || between_.size() == stages_.size()), "steps between meetings have programs");
   prepare_servers();
   for (const Stage& stage : stages_) timed_s_ = std::max(timed_s_, stage.compute_s);
@@ -87,8 +87,8 @@ void Replay::prepare_servers() {
     throw ConfigError(
         fmt::format("workers of a parameter server hold whole models; set parallel.pipeline=1 and parallel.tensor=1, not {} and {}",
                     job_.settings.pipeline, job_.settings.tensor));
-  if (stages_.front().first_pull < 0 || stages_.front().last_push < 0)
-    throw ConfigError("the program of a parameter server's worker pulls and pushes in every step");
+  if ((opening_.empty() ? stages_ : opening_).front().first_pull < 0 || stages_.front().last_push < 0)
+    throw ConfigError("the program of a parameter server's worker pulls before the first step of a period and pushes behind the last");
   servers_.emplace(loop_, job_.servers, layout_.ranks());
 }
 
@@ -111,7 +111,8 @@ Replayed Replay::run() {
 void Replay::begin_step(int rank) {
   RankState& at = state(rank);
   const auto place = static_cast<std::size_t>(layout_.place_of(rank).pipeline);
-  at.stage = &((at.step + 1) % job_.period == 0 ? stages_ : between_)[place];
+  const bool opens = at.step % job_.period == 0 && !opening_.empty();
+  at.stage = &((at.step + 1) % job_.period == 0 ? stages_ : opens ? opening_ : between_)[place];
   const Stage& stage = *at.stage;
   const ps::Iteration drawn = timing_->draw(rank, at.attempt, 0);
   at.pace = seconds(drawn.forward + drawn.backward) / timed_s_, at.network = seconds(drawn.push) * 1e3;
@@ -199,7 +200,8 @@ void Replay::end_action(int rank, std::size_t lane, Nanoseconds begun) {
 
 void Replay::end_step(int rank) {
   RankState& at = state(rank);
-  if (at.step < job_.steps && !servers_) {
+  const bool visits = servers_ && (at.step + 1) % job_.period == 0;  // in a synchronous job, the update ends that step
+  if (at.step < job_.steps && !visits) {
     Nanoseconds& end = step_ends_[static_cast<std::size_t>(at.step)];
     end = std::max(end, loop_.now());
   }

@@ -34,6 +34,7 @@ struct ServerOptions {
 struct Job {
   std::vector<schedule::Program> stages;        // by rank of the pipeline
   std::vector<schedule::Program> between = {};  // for steps between two meetings, if `period` is above 1
+  std::vector<schedule::Program> opening = {};  // for the first step of a period, where a server's worker pulls; empty: as `between`
   std::int64_t period = 1;                      // every `period`-th step uses `stages`
   schedule::ProgramSettings settings;           // from which they were made: mesh, samples, servers
   perf::Cluster cluster;

@@ -156,7 +156,8 @@ double Replay::server_part_s(const Action& push, bool update) const {
 void Replay::on_servers() {
   const ServerQueue::Outcome outcome = servers_->on_event();
   // In a synchronous job, an update ends the step.
-  if (outcome.updated && servers_->updates() <= job_.steps) step_ends_[static_cast<std::size_t>(servers_->updates()) - 1] = loop_.now();
+  if (const std::int64_t steps = servers_->updates() * job_.period; outcome.updated && steps <= job_.steps)
+    step_ends_[static_cast<std::size_t>(steps) - 1] = loop_.now();
   for (const int rank : outcome.in_vain) start_over(rank);
   for (const int rank : outcome.granted) {
     const Stage& stage = stage_of(rank);
@@ -174,6 +175,7 @@ void Replay::start_over(int rank) {
   for (std::size_t lane = 0; lane < kLanes; ++lane) loop_.cancel(lane_actor(rank, lane));
   at.computing = at.moving = at.disturbing = 0;
   ++at.attempt;
+  if (!opening_.empty()) at.step -= at.step % job_.period;  // it begins with a pull
   begin_step(rank);
   go_on(rank);
 }

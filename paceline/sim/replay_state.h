@@ -121,7 +121,7 @@ class Replay {
   std::unique_ptr<ps::Timing> timing_;
   double timed_s_ = 0;  // the mean of the drawn durations, which become factors relative to it
   double slowdown_;
-  std::vector<Stage> stages_, between_;  // by rank of the pipeline: with a meeting, and without one
+  std::vector<Stage> stages_, between_, opening_;  // by rank of the pipeline: with a meeting, without one, at the beginning of a period
   std::vector<RankState> ranks_;
   std::optional<ServerQueue> servers_;
 

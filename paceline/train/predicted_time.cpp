@@ -101,6 +101,14 @@ perf::RooflineSettings roofline_settings(const Recipe& recipe, const schedule::P
   return made;
 }
 
+perf::StepCost mean_cost(const RecipeStep& step, const schedule::ProgramSettings& chosen, const perf::CostModel& model,
+                         const perf::ComputeTimes& times, perf::CostOptions options) {
+  if (step.period <= 1) return model.cost(step.programs(chosen), chosen, times, options);
+  const perf::StepCost alone = model.cost(step.programs_between(chosen), chosen, times, {.crowd = options.crowd});
+  options.between_s = static_cast<double>(step.period - 1) * alone.seconds;
+  return perf::mean_over_period(model.cost(step.programs(chosen), chosen, times, options), alone, step.period);
+}
+
 perf::StepCost model_cost(const Recipe& recipe, const graph::Graph& graph, const PredictedMachine& machine, const RunHosts& hosts,
                           const std::vector<graph::Units>& stages) {
   const RecipeStep step = step_of(recipe, graph, hosts.place, stages);
@@ -114,19 +122,14 @@ perf::StepCost model_cost(const Recipe& recipe, const graph::Graph& graph, const
   } else {
     times = std::make_unique<perf::RooflineTimes>(graph, machine.cluster.device, settings);
   }
-  const bool servers = recipe.servers().has_value();
   const bool asynchronous = strategies::is_asynchronous(step.strategy, recipe.ps);
   const perf::CostModel model(machine.cluster);
   std::optional<perf::StepCost> best;
   for (const schedule::ProgramSettings& chosen : step.settings) {
     perf::StepCost cost =
-        model.cost(step.programs(chosen), chosen, *times, {.jitter = jitter, .asynchronous = asynchronous, .crowd = machine.crowd});
-    if (servers && cost.steps_per_s > 0) {
-      const double each = 1 / cost.steps_per_s / (asynchronous ? 1 : static_cast<double>(chosen.data));
-      cost.low *= each / cost.seconds, cost.high *= each / cost.seconds, cost.seconds = each;
-    }
-    if (step.period > 1)
-      cost = perf::mean_over_period(cost, model.cost(step.programs_between(chosen), chosen, *times, {.crowd = machine.crowd}), step.period);
+        mean_cost(step, chosen, model, *times, {.jitter = jitter, .asynchronous = asynchronous, .crowd = machine.crowd});
+    // A step of such a run is one worker's minibatch.
+    if (step.served) cost.low /= chosen.data, cost.high /= chosen.data, cost.seconds /= chosen.data;
     if (!best || cost.seconds < best->seconds) best = std::move(cost);
   }
   return *best;

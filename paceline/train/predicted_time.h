@@ -36,6 +36,10 @@ struct PredictedMachine {
 perf::StepCost model_cost(const Recipe& recipe, const graph::Graph& graph, const PredictedMachine& machine, const RunHosts& hosts,
                           const std::vector<graph::Units>& stages = {});
 
+/// The same on a cluster and with times that are given, of one of the step's settings; with a server, of a worker's own step.
+perf::StepCost mean_cost(const RecipeStep& step, const schedule::ProgramSettings& chosen, const perf::CostModel& model,
+                         const perf::ComputeTimes& times, perf::CostOptions options);
+
 /// What a roofline must know about a recipe's step.
 perf::RooflineSettings roofline_settings(const Recipe& recipe, const schedule::ProgramSettings& settings);
 

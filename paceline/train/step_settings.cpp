@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <numeric>
 
+#include "paceline/central/local_worker.h"
 #include "paceline/graph/tensor_split.h"
 #include "paceline/optim/optimizer.h"
 #include "paceline/perf/program_model.h"
 #include "paceline/schedule/cost.h"
 #include "paceline/schedule/pipeline.h"
 #include "paceline/strategies/allreduce_choices.h"
+#include "paceline/strategies/served.h"
 #include "paceline/tensor/device.h"
 #include "paceline/train/memory_plan.h"
 
@@ -88,15 +90,26 @@ strategies::AllreduceFacts facts_of(const Recipe& recipe, int workers, const Run
 }
 
 std::vector<schedule::Program> RecipeStep::programs(const ProgramSettings& chosen) const {
+  if (served) return strategies::served_step(model, chosen, {.departs = departs});
   return find(strategies::strategies(), "strategy", strategy).make.program(model, chosen);
 }
 
 std::vector<schedule::Program> RecipeStep::programs_between(const ProgramSettings& chosen) const {
+  if (served) return strategies::served_step(model, chosen, {.pulls = false, .pushes = false, .departs = departs});
   return find(strategies::strategies(), "strategy", strategies::kSingle).make.program(model, chosen);
 }
 
+std::vector<schedule::Program> RecipeStep::opening(const ProgramSettings& chosen) const {
+  return strategies::served_step(model, chosen, {.pushes = false, .departs = departs});
+}
+
+std::vector<schedule::Program> RecipeStep::closing(const ProgramSettings& chosen) const {
+  return strategies::served_step(model, chosen, {.pulls = false, .departs = departs});
+}
+
 RecipeStep step_of(const Recipe& recipe, const graph::Graph& graph, const RunPlace& place, const std::vector<graph::Units>& stages) {
-  const bool served = recipe.servers().has_value();
+  const auto servers = recipe.servers();
+  const bool served = servers.has_value();
   Recipe shaped = recipe;
   if (served) shaped.parallel.data = shaped.parallel.workers, shaped.parallel.pipeline = shaped.parallel.tensor = 1;
   const memory::Plan plan = plan_of(shaped);
@@ -115,7 +128,13 @@ RecipeStep step_of(const Recipe& recipe, const graph::Graph& graph, const RunPla
 
   RecipeStep step;
   step.strategy = strategies::resolve(recipe.strategy.name, plan.data);
-  if (plan.data > 1) step.period = strategies::period_of(recipe.strategy);
+  if (served) {
+    const auto rule = ps::make_rule({servers->ps, recipe.optim, servers->workers});
+    const central::Duties duties(servers->ps, *rule);
+    step.served = true, step.period = duties.period, step.departs = duties.departs();
+  } else if (plan.data > 1) {
+    step.period = strategies::period_of(recipe.strategy);
+  }
   step.model = perf::program_model(graph, {.data = served ? 1 : plan.data,
                                            .tensor = plan.tensor,
                                            .sequence = plan.sequence,

@@ -27,15 +27,20 @@ strategies::AllreduceFacts facts_of(const Recipe& recipe, int workers, const Run
 
 struct RecipeStep {
   std::string strategy;     // key
-  std::int64_t period = 1;  // steps from one meeting of the workers to the next
+  std::int64_t period = 1;  // steps from one meeting of the workers, or from one visit of a worker to the server, to the next
+  bool served = false;      // there is a parameter server
+  bool departs = false;     // its workers change their own parameters meanwhile
   schedule::ProgramModel model;
   /// One for each bucket plan that the run tries before it keeps the fastest; usually one.
   std::vector<schedule::ProgramSettings> settings;
 
-  /// One for each rank of the pipeline.
+  /// Of a step with a meeting: one for each rank of the pipeline. A server's worker pulls and pushes in it.
   std::vector<schedule::Program> programs(const schedule::ProgramSettings& chosen) const;
   /// For a step between two meetings, if the period is above 1.
   std::vector<schedule::Program> programs_between(const schedule::ProgramSettings& chosen) const;
+  /// Of a server's worker with a period above 1: the step before which it pulls, and the one behind which it pushes.
+  std::vector<schedule::Program> opening(const schedule::ProgramSettings& chosen) const;
+  std::vector<schedule::Program> closing(const schedule::ProgramSettings& chosen) const;
 };
 
 /// The number of workers is set in `recipe` (resolve_for). `stages`: by virtual stage; if empty, they are cut by counted costs. ConfigError

@@ -35,6 +35,7 @@ class Simulate(CliTest):
         self.assertFalse(alone["synchronous"])
         self.assertGreater(alone["servers"]["mean_staleness"], 4)
         self.assertGreater(alone["samples_per_s"], together["samples_per_s"])
+        self.assertIn("arrivals at random", self.run_paceline(*flags, "strategy.name=asgd", "ps.servers=2").stdout)
 
     def test_failures(self):
         found = self.json_of(*SMALL, "--mtbf", "2d", "--restart-time", "10m", "--checkpoint-time", "30s")
@@ -51,6 +52,14 @@ class Simulate(CliTest):
         self.assertEqual((len(often["steps"]), len(rarely["steps"])), (5, 8))
         self.assertLess(rarely["step_s"]["mean"], 0.9 * often["step_s"]["mean"])
         self.assertAlmostEqual(rarely["step_s"]["mean"], rarely["step_s"]["closed_form"], delta=0.03 * rarely["step_s"]["closed_form"])
+
+    def test_a_server_that_workers_visit_every_few_steps(self):
+        flags = [*SMALL, "strategy.name=downpour", "optim.momentum=0", "--jitter", "gamma:25", "--steps", "32"]
+        often, rarely = (self.json_of(*flags, f"ps.period={period}") for period in (1, 8))
+        for of in ("mean", "closed_form"):
+            self.assertLess(rarely["step_s"][of], 0.9 * often["step_s"][of])
+        self.assertLess(rarely["servers"]["updates"], often["servers"]["updates"] / 7)
+        self.assertAlmostEqual(rarely["servers"]["mean_staleness"], 7, delta=2)
 
     def test_a_trace_and_a_picture(self):
         text = self.run_paceline(*SMALL, "--trace", "trace.json", "--trace-ranks", "3", "--svg", "picture.svg", "--mtbf", "4y").stdout

@@ -85,6 +85,26 @@ TEST(Servers, AFastWorkerDoesNotWaitForASlowOneUnlessTheBoundSaysSo) {
   EXPECT_LT(ssp, 1.3 * bsp) << "they are at most one step ahead";
 }
 
+/// Three steps of four milliseconds between two visits: the first begins with a pull, the last ends with a push.
+TEST(Servers, WorkersMayVisitEveryFewSteps) {
+  for (const char* consistency : {"bsp", "asp"}) {
+    const Job visit = server_job(4, 1, 1'000'000, consistency);
+    const schedule::Program& whole = visit.stages[0];
+    Job job = visit;
+    job.opening = {{whole.begin(), whole.end() - 1}}, job.between = {{whole.begin() + 1, whole.end() - 1}};
+    job.stages = {{whole.begin() + 1, whole.end()}}, job.period = 3;
+    const Replayed done = run(job);
+    const double each_way = kAlpha + 4 * 4e6 / kBytesPerS;  // all at once
+    EXPECT_NEAR(done.seconds, 2 * (3 * 4e-3 + 2 * each_way), 1e-5) << consistency;
+    EXPECT_EQ(done.updates, done.synchronous ? 2 : 8);
+    if (!done.synchronous) continue;
+    ASSERT_EQ(done.steps.size(), 6U);
+    EXPECT_NEAR(done.steps[1], 4e-3, 1e-6);
+    EXPECT_NEAR(done.steps[2], 4e-3 + each_way, 1e-6);
+    EXPECT_NEAR(done.steps[3], 4e-3 + each_way, 1e-6);
+  }
+}
+
 TEST(Servers, StalenessIsWhatTheOthersDidMeanwhile) {
   Job job = server_job(8, 1, 1000, "asp");
   job.timing.distribution = "gamma", job.steps = 50;

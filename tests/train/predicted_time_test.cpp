@@ -94,6 +94,20 @@ TEST(Prediction, IsTheMeanOverAPeriod) {
   EXPECT_NEAR(ended.communication->bytes_per_step, rarely.bytes, 0.02 * rarely.bytes);
 }
 
+/// The period of a server's worker is its rule's.
+TEST(Prediction, AServersWorkerVisitsItOncePerPeriod) {
+  Recipe recipe = predicted_recipe(2);
+  recipe.strategy.name = "downpour", recipe.ps.executor = "threads", recipe.optim.momentum = 0;
+  const auto of_period = [&](const char* strategy, std::int64_t period) {
+    recipe.strategy.name = strategy, recipe.ps.period = period;
+    return *predict(recipe, graph_of(recipe), {.hosts = 1, .workers_per_host = 2});
+  };
+  const observe::Prediction often = of_period("downpour", 1), rarely = of_period("downpour", 4);
+  EXPECT_NEAR(rarely.bytes, often.bytes / 4, 1e-6 * often.bytes);
+  EXPECT_LT(rarely.exposed_s, often.exposed_s / 2);
+  EXPECT_EQ(of_period("asgd", 4).bytes, often.bytes) << "its rule has no period";
+}
+
 TEST(Prediction, OnlyWorkersThatWaitForOneAnotherWaitForTheSlowest) {
   const Folder folder;
   Recipe recipe = predicted_recipe(2);
