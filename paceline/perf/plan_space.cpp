@@ -13,6 +13,7 @@ namespace paceline::perf {
 namespace {
 
 constexpr std::int64_t kMostMicroBatches = 256;  // of a pipeline: its bubble is small long before
+constexpr std::size_t kManyCounts = 8;           // of micro-batches: where there are more, not all are tried
 constexpr std::int64_t kMostTensor = 8;          // where hosts have one device each
 
 bool shares_layers(const graph::Graph& graph, int tensor, bool sequence) {
@@ -41,14 +42,17 @@ bool allows(const PlanQuestion& question, const std::string& key, std::int64_t v
   return !only || *only == value;
 }
 
-/// Powers of two, and all samples one by one.
+/// Those that make equal micro-batches; where there are many of these, each at least twice the one before, as powers of two are. The last
+/// has all samples one by one, which needs the least memory.
 std::vector<std::int64_t> micro_batches(const PlanQuestion& question, const Choice& mesh) {
   const std::int64_t samples = mesh.program.samples;
-  const std::int64_t most = mesh.program.pipeline > 1 ? std::min(samples, kMostMicroBatches) : samples;
+  if (const auto only = fixed(question, "micro_batches")) return *only <= samples ? std::vector{*only} : std::vector<std::int64_t>{};
+  const std::int64_t most = mesh.program.pipeline > 1 ? kMostMicroBatches : samples;
+  const std::vector<std::int64_t> all = divisors_of(samples);
   std::vector<std::int64_t> counts;
-  for (std::int64_t count = 1; count <= most; count *= 2)
-    if (samples % count == 0 && allows(question, "micro_batches", count)) counts.push_back(count);
-  if (const auto only = fixed(question, "micro_batches"); only && counts.empty() && *only <= samples) counts.push_back(*only);
+  for (const std::int64_t count : all)
+    if (count == samples || (count <= most && (all.size() <= kManyCounts || counts.empty() || count >= 2 * counts.back())))
+      counts.push_back(count);
   return counts;
 }
 
