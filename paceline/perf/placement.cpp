@@ -38,8 +38,9 @@ Placement::Placement(const Cluster& cluster, const schedule::ProgramSettings& me
       tensor_(mesh.tensor),
       used_(std::min(cluster.devices, static_cast<std::int64_t>(mesh.data) * mesh.pipeline * mesh.tensor)) {
   if (ranks() > cluster.processes())
-    throw ConfigError(fmt::format("a mesh of data={} pipeline={} tensor={} has {} ranks; cluster {} has {} devices ({} hosts of {})", data_,
-                                  pipeline_, tensor_, ranks(), cluster.name, cluster.processes(), cluster.hosts, cluster.devices));
+    throw ConfigError(fmt::format("a mesh of data={} pipeline={} tensor={} has {}; cluster {} has {} ({} of {})", data_, pipeline_, tensor_,
+                                  counted(ranks(), "rank"), cluster.name, counted(cluster.processes(), "device"),
+                                  counted(cluster.hosts, "host"), cluster.devices));
 }
 
 int Placement::size(Axis axis) const { return axis == Axis::pipeline ? pipeline_ : axis == Axis::tensor ? tensor_ : data_; }

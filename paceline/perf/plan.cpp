@@ -21,8 +21,9 @@ namespace {
 
 void check(const PlanQuestion& question) {
   if (question.workers > question.cluster.processes())
-    throw ConfigError(fmt::format("{} workers, but cluster '{}' has {} devices ({} hosts of {}); use at most {}, or another cluster",
-                                  question.workers, question.cluster.name, question.cluster.processes(), question.cluster.hosts,
+    throw ConfigError(fmt::format("{}, but cluster '{}' has {} ({} of {}); use at most {}, or another cluster",
+                                  counted(question.workers, "worker"), question.cluster.name,
+                                  counted(question.cluster.processes(), "device"), counted(question.cluster.hosts, "host"),
                                   question.cluster.devices, question.cluster.processes()));
   ensure(question.strategies.alone.programs != nullptr && question.strategies.together.programs != nullptr,
          "the strategies state their programs");

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "paceline/base/error.h"
 #include "paceline/memory/fit.h"
 #include "paceline/perf/plan_space.h"
@@ -12,11 +15,11 @@ namespace {
 /// On this mesh with everything that saves memory.
 std::vector<Choice> frugal(const PlanQuestion& question, const Choice& mesh) {
   std::vector<Choice> made;
+  const auto frugality = [](const Choice& choice) { return std::pair{choice.program.zero, choice.program.micro_batches}; };
   for (Choice& choice : choices_on(question, mesh)) {
-    const bool last = made.empty() || choice.program.micro_batches >= made.back().program.micro_batches;
-    if (!last || choice.hybrid != "none" || (mesh.program.data > 1 && choice.program.zero < 3)) continue;
+    if (choice.hybrid != "none" || (!made.empty() && frugality(choice) < frugality(made.back()))) continue;
     choice.program.recompute = "all";
-    if (!made.empty() && made.back().program.micro_batches < choice.program.micro_batches) made.clear();
+    if (!made.empty() && frugality(made.back()) < frugality(choice)) made.clear();
     made.push_back(std::move(choice));
   }
   return made;
@@ -36,21 +39,45 @@ std::optional<SmallestNeed> least_of(const PlanQuestion& question, const memory:
   return least;
 }
 
+std::int64_t hosts_for(const PlanQuestion& question, std::int64_t workers) {
+  return (workers + question.cluster.devices - 1) / question.cluster.devices;
+}
+
+constexpr std::int64_t kMostTried = 16;  // numbers of workers between one that is too small and its double
+
+/// What of the question to change so that this many devices hold it.
+std::string advice(const PlanQuestion& question, std::int64_t devices) {
+  const std::string words = fmt::format("--workers {} --batch {}", devices, question.batch);
+  if (devices <= question.cluster.processes()) return fmt::format("{} devices of this kind would do: {}", devices, words);
+  const std::int64_t hosts = hosts_for(question, devices);
+  return fmt::format("{} devices of this kind would do, which is a cluster of {} like its {}: change its file, and use {}", devices,
+                     counted(hosts, "host"), counted(question.cluster.hosts, "host"), words);
+}
+
 }  // namespace
 
 std::optional<SmallestNeed> smallest_need(const PlanQuestion& question) { return least_of(question, memory::Estimator(*question.graph)); }
 
 std::optional<std::int64_t> smallest_cluster(const PlanQuestion& question) {
   const memory::Estimator network(*question.graph);
-  PlanQuestion larger = question;
-  larger.fixed.clear();
-  for (std::int64_t workers = 1; workers <= kMostDevices; workers *= 2) {
-    larger.workers = workers;
-    larger.cluster.hosts = (workers + larger.cluster.devices - 1) / larger.cluster.devices;
+  const std::int64_t devices = question.cluster.devices;
+  auto fits = [&, larger = question](std::int64_t workers) mutable {
+    larger.workers = workers, larger.cluster.hosts = hosts_for(question, workers);
     const std::optional<SmallestNeed> least = least_of(larger, network);
-    if (least && least->bytes <= memory_limit(question)) return workers;
-  }
-  return std::nullopt;
+    return least && least->bytes <= memory_limit(question);
+  };
+  std::int64_t unit = 1;  // the ranks of the axes whose sizes are fixed
+  for (const char* axis : {"data", "pipeline", "tensor"})
+    if (const auto found = question.fixed.find(axis); found != question.fixed.end()) unit *= found->second;
+  // Twice as many until they do, and then as few of those between as do: above a host, whole hosts.
+  std::int64_t few = 0, enough = unit;
+  while (enough <= kMostDevices && !fits(enough)) few = enough, enough *= 2;
+  if (enough > kMostDevices) return std::nullopt;
+  const std::int64_t whole = few >= devices ? std::lcm(unit, devices) : unit;
+  const std::int64_t step = whole * std::max<std::int64_t>((enough - few) / whole / kMostTried, 1);
+  for (std::int64_t workers = few / whole * whole + step; workers < enough; workers += step)
+    if (fits(workers)) return workers;
+  return enough;
 }
 
 std::string no_mesh_message(const PlanQuestion& question) {
@@ -58,25 +85,25 @@ std::string no_mesh_message(const PlanQuestion& question) {
   for (const auto& [key, size] : question.fixed) fixed += fmt::format("{}{}={}", fixed.empty() ? "" : ", ", key, size);
   if (!fixed.empty())
     return fmt::format(
-        "no plan for {} workers and a batch of {} has {} as fixed on the command line; leave one of these out, or choose sizes "
+        "no plan for {} and a batch of {} has {} as fixed on the command line; leave one of these out, or choose sizes "
         "that divide the workers, the batch and the layers of {}",
-        question.workers, question.batch, fixed, question.graph->network());
+        counted(question.workers, "worker"), question.batch, fixed, question.graph->network());
   std::int64_t fewer = question.workers - 1;
   for (; fewer > 1 && question.batch % fewer != 0; --fewer) {
   }
   const std::int64_t more = (question.batch + question.workers - 1) / question.workers * question.workers;
-  return fmt::format("{} workers can share neither a batch of {} samples nor the {} evenly; use --batch {}, or --workers {}",
-                     question.workers, question.batch, question.graph->network(), more, fewer);
+  return fmt::format("{} can share neither a batch of {} samples nor the {} evenly; use --batch {}, or --workers {}",
+                     counted(question.workers, "worker"), question.batch, question.graph->network(), more, fewer);
 }
 
 std::string no_fit_message(const PlanQuestion& question) {
   const std::optional<SmallestNeed> least = smallest_need(question);
   const std::optional<std::int64_t> devices = smallest_cluster(question);
   std::string text =
-      fmt::format("{} with a batch of {} fits no device of {} under any plan for {} workers of cluster '{}'", question.graph->network(),
-                  question.batch, memory::readable(memory_limit(question)), question.workers, question.cluster.name);
+      fmt::format("{} with a batch of {} fits no device of {} under any plan for {} of cluster '{}'", question.graph->network(),
+                  question.batch, memory::readable(memory_limit(question)), counted(question.workers, "worker"), question.cluster.name);
   if (least) text += fmt::format("; the least is {} ({})", memory::readable(least->bytes), title_of(least->choice));
-  text += devices ? fmt::format("; {} devices of this kind would do: --workers {} --batch {}", *devices, *devices, question.batch)
+  text += devices ? "; " + advice(question, *devices)
                   : fmt::format("; even {} devices of this kind would not do", kMostDevices);
   return text + (question.batch > 1 ? fmt::format("; a batch below {} needs less", question.batch) : "");
 }

@@ -1,6 +1,7 @@
 // A number with its unit and where it came from, as a cluster file writes it: "128 GB/s (spec)". Here it is in SI units.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -26,5 +27,10 @@ std::string text_of(const Quantity& quantity, Dimension dimension);
 
 /// "128 GB/s (spec)": what a quantity looks like.
 std::string_view example_of(Dimension dimension);
+
+/// "1 host", "8 hosts".
+inline std::string counted(std::int64_t count, std::string_view noun) {
+  return std::to_string(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
+}
 
 }  // namespace paceline::perf

@@ -123,6 +123,68 @@ TEST(Plan, WhatFitsNowhereNamesTheSmallestClusterThatWouldDo) {
   EXPECT_NO_THROW(make_plans(question));
 }
 
+TEST(Plan, TheSmallestClusterIsNotTwiceTooLarge) {
+  const graph::Graph graph = small_gpt(12, 512);
+  PlanQuestion question = ask(graph, "h100", 1, 64);
+  const auto need_with = [&](std::int64_t workers) {
+    question.workers = workers;
+    return smallest_need(question)->bytes;
+  };
+  question.fixed = {{"data", 1}, {"tensor", 1}};
+  const std::int64_t two = need_with(2), three = need_with(3);
+  ASSERT_LT(three, two);
+  question.workers = 1, question.memory = (two + three) / 2;
+  EXPECT_EQ(smallest_cluster(question), 3);
+  // Above a host, whole hosts.
+  question.cluster.devices = 2, question.memory = (need_with(4) + need_with(6)) / 2, question.workers = 1;
+  EXPECT_EQ(smallest_cluster(question), 6);
+  // What is fixed stays: replicas of whole states never get smaller.
+  question.fixed = {{"pipeline", 1}, {"tensor", 1}, {"zero", 0}};
+  EXPECT_EQ(smallest_cluster(question), std::nullopt);
+  question.fixed = {{"pipeline", 3}, {"data", 1}};
+  EXPECT_EQ(smallest_cluster(question).value_or(3) % 3, 0);
+}
+
+TEST(Plan, AdviceBeyondTheClusterNamesALargerOne) {
+  const graph::Graph graph = small_gpt(8, 512);
+  PlanQuestion question = ask(graph, "laptop", 4, 16);
+  question.memory = smallest_need(question)->bytes * 3 / 4;
+  const auto devices = smallest_cluster(question);
+  ASSERT_TRUE(devices);
+  ASSERT_GT(*devices, 4);
+  EXPECT_THAT(message_of<ConfigError>([&] { make_plans(question); }),
+              testing::AllOf(HasSubstr("cluster of " + std::to_string((*devices + 3) / 4) + " hosts"), HasSubstr("1 host")));
+}
+
+TEST(Plan, AnyNumberOfSamplesIsComputedOneByOne) {
+  const graph::Graph graph = small_gpt();
+  for (const std::int64_t batch : {7, 31}) {
+    PlanQuestion question = ask(graph, "laptop", 1, batch);
+    question.fixed = {{"micro_batches", batch}};
+    question.memory = make_plans(question).exact.front().bytes.total();
+    question.fixed.clear();
+    EXPECT_EQ(make_plans(question).exact.front().choice.program.micro_batches, batch);
+  }
+  // Seven samples in a pipeline of eight: one micro-batch after the other keeps the stages busy.
+  PlanQuestion question = ask(graph, "h100", 8, 7);
+  const double best = make_plans(question).exact.front().cost.seconds;
+  question.fixed = {{"micro_batches", 7}};
+  EXPECT_LE(best, make_plans(question).exact.front().cost.seconds * 1.0001);
+}
+
+TEST(Plan, ManyDivisorsAreThinned) {
+  const graph::Graph graph = small_gpt();
+  const auto counts = [&](std::int64_t batch) {
+    const PlanQuestion question = ask(graph, "laptop", 1, batch);
+    std::vector<std::int64_t> found;
+    for (const Choice& choice : choices_on(question, meshes(question).front())) found.push_back(choice.program.micro_batches);
+    return found;
+  };
+  EXPECT_THAT(counts(12), testing::ElementsAre(1, 2, 3, 4, 6, 12));
+  EXPECT_THAT(counts(16), testing::ElementsAre(1, 2, 4, 8, 16));
+  EXPECT_THAT(counts(720), testing::ElementsAre(1, 2, 4, 8, 16, 36, 72, 144, 360, 720));
+}
+
 TEST(Plan, RefusesWorkersThatAreNotThere) {
   const graph::Graph graph = network("lenet5");
   EXPECT_THAT(message_of<ConfigError>([&] { make_plans(ask(graph, "two_cores", 3, 30)); }),
