@@ -182,11 +182,17 @@ StepCost CostModel::cost(std::span<const schedule::Program> stages, const schedu
     step.stages[stage].split = split_of(played, stages, static_cast<int>(stage));
     step.stages[stage].split.compute += around;
   }
-  add_up(step, options.asynchronous ? 0 : expected_maximum(options.jitter, prices.place().ranks()) - 1);
+  add_up(step, options.asynchronous ? 0 : slowest_of(options.jitter, prices.place().ranks()) - 1);
   if (options.asynchronous) add_queue(step, stages, prices, times, settings.data, options.between_s);
   add_interval(step, settings, times, doubt);
   step.bottleneck = bottleneck_of(step.split);
   return step;
+}
+
+double CostModel::slowest_of(const Jitter& jitter, std::int64_t ranks) const {
+  const auto [found, missing] = slowest_.try_emplace({jitter.distribution, jitter.shape, jitter.tail, ranks});
+  if (missing) found->second = expected_maximum(jitter, ranks);
+  return found->second;
 }
 
 double CostModel::collective_seconds(const Action& action, const schedule::ProgramSettings& settings) const {

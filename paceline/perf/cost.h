@@ -7,9 +7,11 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "paceline/perf/cluster.h"
@@ -92,8 +94,12 @@ class CostModel {
   const Cluster& cluster() const { return cluster_; }
 
  private:
+  /// expected_maximum(), kept: it is an integral.
+  double slowest_of(const Jitter& jitter, std::int64_t ranks) const;
+
   Cluster cluster_;
   std::unique_ptr<CollectiveCosts> collectives_;
+  mutable std::map<std::tuple<std::string, double, double, std::int64_t>, double> slowest_;
 };
 
 /// For a single question.

@@ -81,6 +81,7 @@ struct PlanQuestion {
   std::size_t rows = 10;  // plans to keep
   PlanStrategies strategies;
   MakeTimes times = nullptr;  // empty: by the roofline
+  Jitter jitter = {};         // of a worker's step: who makes steps together waits for the slowest
   /// By how much runs of this kind took longer than the model says, and the seconds of this very one, where any was measured.
   std::function<double(const Choice&)> correction = nullptr;
   std::function<std::optional<double>(const Choice&)> measured = nullptr;

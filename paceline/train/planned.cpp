@@ -85,6 +85,11 @@ class ScaledTimes final : public perf::ComputeTimes {
   std::unique_ptr<perf::ComputeTimes> measured_, before_, after_;
 };
 
+const perf::ProfileTable& measured_table(const Recipe& recipe, const PlanInputs& inputs) {
+  return table_for(*inputs.machine.profile, precision_of(recipe), std::min(inputs.workers, inputs.machine.cluster.devices),
+                   inputs.machine.crowd);
+}
+
 perf::MakeTimes times_of(const Recipe& recipe, const graph::Graph& graph, const PlanInputs& inputs) {
   if (!inputs.machine.profile) return nullptr;
   const perf::Precision precision = precision_of(recipe);
@@ -98,8 +103,7 @@ perf::MakeTimes times_of(const Recipe& recipe, const graph::Graph& graph, const 
                                           .storage_bytes = storage,
                                           .moments = moments,
                                           .compression = choice.compression};
-    const perf::ProfileTable& table =
-        table_for(*inputs.machine.profile, precision, std::min(inputs.workers, inputs.machine.cluster.devices), inputs.machine.crowd);
+    const perf::ProfileTable& table = measured_table(recipe, inputs);
     auto measured = std::make_unique<perf::ProfileTimes>(graph, table, recipe.optim.name, inputs.machine.cluster.device, settings);
     if (device == inputs.machine.cluster.device) return measured;
     return std::make_unique<ScaledTimes>(std::move(measured),
@@ -155,6 +159,7 @@ perf::PlanQuestion plan_question(const Recipe& recipe, const graph::Graph& graph
   question.strategies = strategies_of(recipe);
   question.strategies.wires = wires_of(recipe, graph, question.workers);
   question.times = times_of(recipe, graph, inputs);
+  if (inputs.machine.profile) question.jitter = jitter_of(measured_table(recipe, inputs));
   add_steps(question, recipe, graph, inputs);
   return question;
 }

@@ -101,6 +101,10 @@ perf::RooflineSettings roofline_settings(const Recipe& recipe, const schedule::P
   return made;
 }
 
+perf::Jitter jitter_of(const perf::ProfileTable& table) {
+  return table.jitter > 0 ? perf::Jitter{.distribution = "gamma", .shape = 1 / (table.jitter * table.jitter)} : perf::Jitter{};
+}
+
 perf::StepCost mean_cost(const RecipeStep& step, const schedule::ProgramSettings& chosen, const perf::CostModel& model,
                          const perf::ComputeTimes& times, perf::CostOptions options) {
   if (step.period <= 1) return model.cost(step.programs(chosen), chosen, times, options);
@@ -117,7 +121,7 @@ perf::StepCost model_cost(const Recipe& recipe, const graph::Graph& graph, const
   perf::Jitter jitter;
   if (machine.profile) {
     const perf::ProfileTable& table = table_for(*machine.profile, settings.precision, hosts.workers_per_host, machine.crowd);
-    if (table.jitter > 0) jitter = {.distribution = "gamma", .shape = 1 / (table.jitter * table.jitter)};
+    jitter = jitter_of(table);
     times = std::make_unique<perf::ProfileTimes>(graph, table, recipe.optim.name, machine.cluster.device, settings);
   } else {
     times = std::make_unique<perf::RooflineTimes>(graph, machine.cluster.device, settings);

@@ -51,6 +51,8 @@ bool knows_machine(const Recipe& recipe);
 /// are used if they match the run's kind of device, and the network.
 PredictedMachine predicted_machine(const Recipe& recipe, const graph::Graph& graph, const RunHosts& hosts);
 std::string predicted_source(const Recipe& recipe);  // the cluster's file, or its key
+/// How much a worker's steps vary by a profile.
+perf::Jitter jitter_of(const perf::ProfileTable& table);
 /// The measurement with as many ranks as have a device each.
 const perf::ProfileTable& table_for(const perf::Profile& profile, perf::Precision precision, std::int64_t ranks, double crowd);
 

@@ -6,6 +6,7 @@
 #include "paceline/graph/units.h"
 #include "paceline/perf/cluster.h"
 #include "paceline/perf/profile.h"
+#include "paceline/train/planned.h"
 #include "paceline/train/step_measure.h"
 #include "runs.h"
 
@@ -122,6 +123,28 @@ TEST(Prediction, OnlyWorkersThatWaitForOneAnotherWaitForTheSlowest) {
   };
   EXPECT_GT(straggling("gossip"), 0);
   EXPECT_EQ(straggling("ad_psgd"), 0);
+}
+
+/// Stragglers included.
+TEST(PlannedRun, IsPredictedAsItWasPlanned) {
+  const Folder folder;
+  Recipe recipe = predicted_recipe(2);
+  recipe.strategy.name = "plan";
+  const data::Info info = make_datasets(recipe).training->info();
+  const graph::Graph graph = graph_for(recipe.model, info);
+  perf::Profile profile = profile_of(graph);
+  profile.tables[0].jitter = 0.3;
+  put_bytes(folder / "mlp.json", perf::to_json(profile));
+  recipe.train.profile = (folder / "mlp.json").string();
+  const RunHosts hosts{.hosts = 1, .workers_per_host = 2};
+  const perf::Plan plan = plan_for(recipe, info, hosts);
+  EXPECT_GT(plan.cost.split.straggling, 0);
+  Recipe chosen = with_choice(recipe, plan.choice);
+  chosen.strategy.name = strategies::resolve(chosen.strategy.name, plan.choice.program.data);
+  const auto predicted = predict(chosen, graph, hosts);
+  ASSERT_TRUE(predicted.has_value());
+  EXPECT_NEAR(predicted->step_s, plan.cost.seconds, 1e-6 * plan.cost.seconds);
+  EXPECT_NEAR(predicted->straggling_s, plan.cost.split.straggling, 1e-6 * plan.cost.seconds);
 }
 
 TEST(PlannedRun, IsRefusedForAModuleOfTheUsersOwn) {
