@@ -37,6 +37,7 @@ struct GpuHosts {
   double tf32 = 0, bf16 = 0, fp16 = 0;      // Tflop/s of dense products, in tensor cores where there are any; 0: no faster than fp32
 };
 
+// Nobody measured their products, so peaks are assumed; their blocks are large enough for these to be reached in tensor cores.
 Cluster gpu_hosts(const GpuHosts& of) {
   const auto speed = [](double tflops) { return tflops > 0 ? Speed{.flops = spec(tflops * kTera)} : Speed{}; };
   return {.name = of.name,
@@ -50,7 +51,7 @@ Cluster gpu_hosts(const GpuHosts& of) {
                      .flops = spec(of.tflops * kTera),
                      .memory_bandwidth = spec(of.memory_bandwidth * kGiga),
                      .memory = spec(of.memory * kGiga),
-                     .blocks = {},
+                     .blocks = {1024, 3072, 1024},
                      .tf32 = speed(of.tf32),
                      .bf16 = speed(of.bf16),
                      .fp16 = speed(of.fp16)},

@@ -72,7 +72,7 @@ const CollectiveCost& CollectiveCosts::of(const schedule::Costs& costs, Collecti
   if (!known) known = measured(problem, best.algorithm);
   if (known) {
     best.seconds = known->at(bytes), best.source = known->source;
-    const auto show = [](double size) { return memory::readable(std::llround(size)); };
+    const auto show = [](double length) { return memory::readable(std::llround(length)); };
     if (!known->covers(bytes))
       best.outside = fmt::format("{} of {} lies outside of what was measured ({} to {})", name_of(collective), show(bytes),
                                  show(known->points.front().bytes), show(known->points.back().bytes));

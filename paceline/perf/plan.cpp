@@ -205,7 +205,7 @@ std::vector<Plan> other_plans(const PlanQuestion& question, const PlanCosts& cos
     choice.compression = wire.compression;
     choice.program.wire_bytes = wire.bytes, choice.program.compressed = wire.traffic;
     choice.program.compressed_rounds = wire.rounds;
-    add(choice, fmt::format("{:.3g} bytes per gradient", wire.bytes));
+    add(choice, fmt::format("{}{:.3g} bytes per gradient", wire.at_most ? "at most " : "", wire.bytes));
   }
   for (const PlanStrategy& strategy : question.strategies.others) {
     Choice choice = *alone;

@@ -33,6 +33,17 @@ perf::PlanStrategies strategies_of(const Recipe& recipe) {
   return made;
 }
 
+/// Whether some gradients have shorter codes than others of the same size: nothing to say, after every warm-up.
+bool codes_vary(const compress::Compressor& compressor, const compress::CompressConfig& config) {
+  if (!compressor.coder) return false;
+  constexpr std::int64_t kLength = 1 << 14;
+  const compress::RangeLayout layout{.parts = {{0, kLength, 1, kLength}}, .length = kLength};
+  const auto coder = compressor.coder(config);
+  std::vector<float> nothing(kLength);
+  std::vector<std::byte> code(static_cast<std::size_t>(coder->bound(layout)));
+  return coder->encode(layout, nothing.data(), {.epoch = 1e6}, code.data()) < coder->bound(layout);
+}
+
 /// Every compressor that works with such a run, and how much it sends. For a network too large to encode here, the bytes per element of a
 /// small one are used; low-rank compressors, whose codes depend on the shapes, are then left out.
 std::vector<perf::OtherWire> wires_of(const Recipe& recipe, const graph::Graph& network, std::int64_t workers) {
@@ -50,6 +61,7 @@ std::vector<perf::OtherWire> wires_of(const Recipe& recipe, const graph::Graph& 
       if (large && settings.compressed_rounds > 1) continue;
       wires.push_back({.compression = std::string(entry.key),
                        .bytes = settings.wire_bytes,
+                       .at_most = codes_vary(entry.make, recipe.compress),
                        .traffic = settings.compressed,
                        .rounds = settings.compressed_rounds});
     } catch (const ConfigError&) {  // it does not work with the recipe

@@ -37,6 +37,8 @@ class Plan(CliTest):
         self.assertLessEqual({"asgd", "local_sgd", "bf16", "topk"}, names)
         stale = next(other for other in found["others"] if other["strategy"] == "asgd")
         self.assertGreater(stale["staleness"], 100)
+        shorter = {other["compression"] for other in found["others"] if "at most" in other["remark"]}
+        self.assertEqual(shorter, {"dgc", "threshold"})
 
     def test_the_table_says_what_limits_and_what_would_help(self):
         text = self.run_paceline("plan", *SMALL, "--cluster", "h100", "--workers", "8", "--price", "3", "--explain", "1").stdout
@@ -69,6 +71,16 @@ class Plan(CliTest):
     def test_what_fits_nowhere_names_the_smallest_cluster(self):
         big = ["gpt", "model.layers=96", "model.width=12288", "model.heads=96", "model.classes=50257", "model.input=[2048]"]
         self.refused("plan", *big, "--cluster", "h100", "--workers", "8", says=["gpt", "80.0 GB", "--workers"])
+        self.refused("plan", "resnet50", "--cluster", "laptop", "--workers", "4", "--memory", "0.1", says=["4 workers", "hosts"])
+
+    def test_any_batch_is_computed_in_parts_where_it_must(self):
+        plan = self.json_of("plan", "resnet50", "--cluster", "laptop", "--workers", "1", "--batch", "31", "--memory", "1")["plans"][0]
+        self.assertEqual(plan["micro_batches"], 31)
+        plan = self.json_of("plan", "resnet50", "--cluster", "h100", "--workers", "8", "--batch", "7")["plans"][0]
+        self.assertEqual(plan["micro_batches"], 7)
+
+    def test_offload_is_not_planned(self):
+        self.refused("plan", *SMALL, "--cluster", "h100", "--workers", "8", "parallel.offload=true", says=["parallel.offload", "host"])
 
     def test_what_cannot_be_asked(self):
         self.refused("plan", says=["network"])
@@ -90,6 +102,9 @@ class Plan(CliTest):
         text = self.run_paceline(*arguments).stdout
         for plan in self.json_of(*arguments)["plans"]:
             self.assertIn(plan["title"].replace(" micro-batches", " micro"), text)
+            if plan["algorithm"]:
+                pieces = "units" if plan["zero"] == 3 else f"{plan['bucket_bytes'] >> 20} MiB"
+                self.assertIn(f"{pieces} {plan['algorithm']}", text)
 
     def test_a_size_that_the_command_line_fixes(self):
         found = self.json_of("plan", *SMALL, "--cluster", "h100", "--workers", "8", "parallel.pipeline=2")

@@ -85,6 +85,19 @@ TEST(RooflineTimes, TakeTheMeasuredSpeedOfASize) {
   EXPECT_GT(doubt_of(RooflineTimes(graph, device), 1).share, 0.2);
 }
 
+TEST(RooflineTimes, TheAssumedPeaksOfGpusAreReachable) {
+  constexpr std::int64_t kSide = 8192;
+  graph::Graph graph("x", {kSide}, 10);
+  graph.append({.name = "fc", .kind = graph::Kind::fc, .inputs = {0}, .output = {}, .channels = kSide});
+  for (const char* cluster : {"v100", "h100", "h200"})
+    for (const Precision precision : kPrecisions) {
+      const Device device = find_cluster(cluster).device;
+      const double peak = device.speed(precision).flops.value, flops = 2.0 * kSide * kSide * kSide;
+      EXPECT_DOUBLE_EQ(RooflineTimes(graph, device, {.precision = precision}).seconds(pass_of(Work::forward, 0, 1), kSide), flops / peak)
+          << cluster << " " << name_of(precision);
+    }
+}
+
 TEST(RooflineTimes, RanksOfTheTensorAxisShareTheProducts) {
   const graph::Graph graph = graph_of("gpt", 4);
   const RooflineTimes whole(graph, products_only()), half(graph, products_only(), {.tensor = 2});
