@@ -12,8 +12,8 @@ namespace paceline::cli {
 namespace {
 
 /// Settings that a plan decides itself. The mesh sizes, the ZeRO stage and micro-batches are not among them.
-constexpr std::string_view kNotKept[] = {"strategy.bucket_mb", "strategy.overlap", "strategy.update",   "parallel.schedule",
-                                         "parallel.chunks",    "parallel.hybrid",  "parallel.sequence", "train.recompute",
+constexpr std::string_view kNotKept[] = {"strategy.bucket_mb", "strategy.overlap", "strategy.update",    "parallel.schedule",
+                                         "parallel.chunks",    "parallel.hybrid",  "parallel.sequence",  "train.recompute",
                                          "comm.compression",   "comm.algorithm",   "comm.gradient_dtype"};
 
 }  // namespace
@@ -57,7 +57,8 @@ void refuse_not_kept(const std::vector<std::string>& words, const train::Recipe&
         recipe.strategy.name));
   if (says(words, "parallel.offload") && recipe.parallel.offload)
     throw ConfigError(
-        "parallel.offload=true: no plan keeps state in the host's memory, so the planner cannot compare one that does; leave the key out, or "
+        "parallel.offload=true: no plan keeps state in the host's memory, so the planner cannot compare one that does; leave the key out, "
+        "or "
         "simulate one configuration: paceline simulate … parallel.offload=true");
   for (const std::string_view key : kNotKept)
     if (says(words, std::string(key)))

@@ -58,7 +58,7 @@ constexpr int kTalkWidth = 27;
 std::string plan_talk(const perf::Plan& plan) {
   const schedule::ProgramSettings& program = plan.choice.program;
   if (plan.algorithm.empty()) return {};
-  const std::string pieces = program.zero == 3          ? "units"
+  const std::string pieces = program.zero == 3           ? "units"
                              : program.bucket_bytes == 0 ? "whole"
                                                          : fmt::format("{} MiB", program.bucket_bytes >> 20);
   return fmt::format("{} {}", pieces, plan.algorithm);
@@ -66,8 +66,8 @@ std::string plan_talk(const perf::Plan& plan) {
 
 std::string plan_head(int title, bool measured, bool priced) {
   return fmt::format("  {:>2}  {} {:>9} {} {}{:>8} {:>8} {:>7} {:>9} {:>9} {:>10}{}  {}\n", "#", fit("plan", title), "step",
-                     fit("interval", 19), fit("buckets, algorithm", kTalkWidth), "compute", "exchange", "bubble", "optimizer", "memory", "efficiency",
-                     priced ? fmt::format(" {:>9}", "price") : "", measured ? "bottleneck        measured" : "bottleneck");
+                     fit("interval", 19), fit("buckets, algorithm", kTalkWidth), "compute", "exchange", "bubble", "optimizer", "memory",
+                     "efficiency", priced ? fmt::format(" {:>9}", "price") : "", measured ? "bottleneck        measured" : "bottleneck");
 }
 
 std::string plan_row(const perf::Plan& plan, std::size_t number, int title, bool priced) {
@@ -75,10 +75,10 @@ std::string plan_row(const perf::Plan& plan, std::size_t number, int title, bool
   const double all = std::max(split.total(), 1e-12);
   const std::string tried = plan.measured_s > 0 ? show_step(plan.measured_s) : "";
   return fmt::format("  {:>2}  {} {} {} {}{:>8} {:>8} {:>7} {:>9} {:>9} {:>10}{}  {}\n", number, fit(short_title(plan.choice), title),
-                     fit(show_step(plan.cost.seconds), 9, Align::right), fit(plan_interval(plan.cost), 19), fit(plan_talk(plan), kTalkWidth),
-                     whole_percent(split.compute / all), whole_percent(split.exposed.sum() / all), whole_percent(split.bubble / all),
-                     whole_percent(split.optimizer / all), memory::readable(plan.bytes.total()), whole_percent(plan.efficiency),
-                     priced ? fmt::format(" {:>9.4g}", plan.money) : "",
+                     fit(show_step(plan.cost.seconds), 9, Align::right), fit(plan_interval(plan.cost), 19),
+                     fit(plan_talk(plan), kTalkWidth), whole_percent(split.compute / all), whole_percent(split.exposed.sum() / all),
+                     whole_percent(split.bubble / all), whole_percent(split.optimizer / all), memory::readable(plan.bytes.total()),
+                     whole_percent(plan.efficiency), priced ? fmt::format(" {:>9.4g}", plan.money) : "",
                      tried.empty() ? plan.cost.bottleneck : fit(plan.cost.bottleneck, 18) + tried);
 }
 
@@ -163,11 +163,11 @@ std::string show_step(double seconds) {
 std::string plans_text(const perf::PlanQuestion& question, const perf::Plans& plans) {
   const bool measured = std::ranges::any_of(plans.exact, [](const perf::Plan& plan) { return plan.measured_s > 0; });
   const perf::Plan& best = plans.exact.front();
-  std::string text = fmt::format(
-      "{} on {}: {}, a batch of {}, {} each\n  {}: {} too large, {} simulated step by step\n\n", question.graph->network(),
-      question.cluster.name, observe::plural(question.workers, "worker"), observe::plural(question.batch, "sample"),
-      memory::readable(question.memory > 0 ? question.memory : static_cast<std::int64_t>(question.cluster.device.memory.value)),
-      observe::plural(plans.considered, "plan"), observe::show_count(plans.too_large), observe::show_count(plans.costed));
+  std::string text =
+      fmt::format("{} on {}: {}, a batch of {}, {} each\n  {}: {} too large, {} simulated step by step\n\n", question.graph->network(),
+                  question.cluster.name, observe::plural(question.workers, "worker"), observe::plural(question.batch, "sample"),
+                  memory::readable(question.memory > 0 ? question.memory : static_cast<std::int64_t>(question.cluster.device.memory.value)),
+                  observe::plural(plans.considered, "plan"), observe::show_count(plans.too_large), observe::show_count(plans.costed));
   const int title = title_width(plans.exact);
   text += plan_head(title, measured, question.price > 0);
   for (std::size_t i = 0; i < plans.exact.size(); ++i) text += plan_row(plans.exact[i], i + 1, title, question.price > 0);

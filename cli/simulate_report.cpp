@@ -180,12 +180,14 @@ std::string simulation_text(const Simulation& simulation) {
   text += line(step_word(simulation), fmt::format("{} on average; half within {}, 90% within {}, 99% within {}, slowest {}",
                                                   ms_of(mean_of(r.steps)), ms_of(percentile(r.steps, 0.5)), ms_of(percentile(r.steps, 0.9)),
                                                   ms_of(percentile(r.steps, 0.99)), ms_of(percentile(r.steps, 1))));
-  if (simulation.modelled_s > 0) text += line("closed form", fmt::format("{}, {}", ms_of(simulation.modelled_s), closed_form_word(simulation)));
+  if (simulation.modelled_s > 0)
+    text += line("closed form", fmt::format("{}, {}", ms_of(simulation.modelled_s), closed_form_word(simulation)));
   text += line("throughput", fmt::format("{} samples/s, {} steps/s{}", observe::show_rate(r.samples_per_s),
                                          observe::show_rate(r.steps_per_s), r.synchronous ? "" : " of all workers together"));
   if (!r.staleness.empty())
-    text += line("servers", fmt::format("{}, staleness {:.3g} on average and at most {}{}", observe::plural(r.updates, "update"), mean_staleness(r.staleness),
-                                        r.staleness.size() - 1, r.dropped > 0 ? fmt::format(", {} gradients dropped", r.dropped) : ""));
+    text += line("servers", fmt::format("{}, staleness {:.3g} on average and at most {}{}", observe::plural(r.updates, "update"),
+                                        mean_staleness(r.staleness), r.staleness.size() - 1,
+                                        r.dropped > 0 ? fmt::format(", {} gradients dropped", r.dropped) : ""));
   if (simulation.survival) text += failures_text(simulation);
   const Utilisation use = utilisation_of(r.ranks);
   text += "\n" + bar_line("computing", use.mean.computing) + bar_line("communicating", use.mean.communicating) +

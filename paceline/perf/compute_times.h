@@ -10,8 +10,8 @@
 
 namespace paceline::perf {
 
-/// How far seconds may be off, as a share of them: half the width of the interval. And what a reader should know, each note once: "batch 512
-/// lies outside of what was measured (8 to 128)".
+/// How far seconds may be off, as a share of them: half the width of the interval. And what a reader should know, each note once: "batch
+/// 512 lies outside of what was measured (8 to 128)".
 struct Doubt {
   double share = 0;
   std::vector<std::string> notes = {};

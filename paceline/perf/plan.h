@@ -34,7 +34,7 @@ struct PlanStrategy {
 
 struct OtherWire {
   std::string compression = "none";
-  double bytes = 2;  // of an element
+  double bytes = 2;      // of an element
   bool at_most = false;  // codes differ in length; the longest is costed
   schedule::CompressedTraffic traffic = schedule::CompressedTraffic::averaged;
   int rounds = 1;

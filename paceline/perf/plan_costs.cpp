@@ -202,7 +202,8 @@ std::vector<schedule::Program> PlanCosts::programs(const Choice& choice) const {
 StepCost PlanCosts::model_cost(const Variant& variant, const Choice& choice, const std::vector<schedule::Program>& stages) const {
   const ComputeTimes& times = variant.times_of(question_, choice);
   const PlanStrategy& strategy = strategy_of(choice);
-  StepCost cost = variant.model.cost(stages, choice.program, times, {.jitter = question_.jitter, .asynchronous = strategy.asynchronous, .crowd = question_.crowd});
+  StepCost cost = variant.model.cost(stages, choice.program, times,
+                                     {.jitter = question_.jitter, .asynchronous = strategy.asynchronous, .crowd = question_.crowd});
   // Where there is no server, nobody's gradients are late: workers average with a neighbour's replica as it is.
   const auto visits = [](const schedule::Program& program) {
     return std::ranges::any_of(program, [](const Action& action) { return action.axis == Action::Axis::server; });
@@ -260,8 +261,8 @@ void PlanCosts::add_cost(Plan& plan) const {
   };
   // What the plan itself computes in is never more than its step, however runs of its kind were off, or parts of layers are faster.
   const double own = plan.cost.split.compute * workers / static_cast<double>(question_.batch);
-  const double best = std::min({own, per_sample(program.samples / program.micro_batches),
-                                per_sample(question_.batch / static_cast<std::int64_t>(workers))});
+  const double best = std::min(
+      {own, per_sample(program.samples / program.micro_batches), per_sample(question_.batch / static_cast<std::int64_t>(workers))});
   plan.efficiency = best * plan.samples_per_s / workers;
   plan.device_hours = workers * kSamples / plan.samples_per_s / 3600;
   plan.money = plan.device_hours * question_.price;

@@ -103,8 +103,7 @@ std::string no_fit_message(const PlanQuestion& question) {
       fmt::format("{} with a batch of {} fits no device of {} under any plan for {} of cluster '{}'", question.graph->network(),
                   question.batch, memory::readable(memory_limit(question)), counted(question.workers, "worker"), question.cluster.name);
   if (least) text += fmt::format("; the least is {} ({})", memory::readable(least->bytes), title_of(least->choice));
-  text += devices ? "; " + advice(question, *devices)
-                  : fmt::format("; even {} devices of this kind would not do", kMostDevices);
+  text += devices ? "; " + advice(question, *devices) : fmt::format("; even {} devices of this kind would not do", kMostDevices);
   return text + (question.batch > 1 ? fmt::format("; a batch below {} needs less", question.batch) : "");
 }
 

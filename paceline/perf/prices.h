@@ -15,7 +15,7 @@ namespace paceline::perf {
 /// What one action takes, and sends.
 struct Price {
   double seconds = 0, bytes = 0;
-  double doubt = 0;          // how far the seconds may be off, as a share of them
+  double doubt = 0;               // how far the seconds may be off, as a share of them
   std::string_view outside = {};  // CollectiveCost::outside
 };
 

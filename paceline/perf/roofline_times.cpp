@@ -237,8 +237,8 @@ Doubt RooflineTimes::doubt(std::span<const std::int64_t> samples) const {
   for (const std::int64_t count : samples) unmeasured = std::max(unmeasured, sums_for(count).unmeasured);
   Doubt doubt{.share = std::max(uncertainty_of(speed.flops.source), measured ? 0 : kUnmeasuredProducts) + kOutside * unmeasured};
   if (unmeasured > kMuch)
-    doubt.notes.push_back(fmt::format("{:.0f}% of the time of matrix products is of sizes that were not measured on {}", 100 * unmeasured,
-                                      device_.name));
+    doubt.notes.push_back(
+        fmt::format("{:.0f}% of the time of matrix products is of sizes that were not measured on {}", 100 * unmeasured, device_.name));
   else if (!measured)
     doubt.notes.push_back(fmt::format(
         "the speed of matrix products on {} was not measured, so peak speeds are assumed; `paceline probe` measures it", device_.name));

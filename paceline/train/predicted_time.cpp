@@ -130,8 +130,7 @@ perf::StepCost model_cost(const Recipe& recipe, const graph::Graph& graph, const
   const perf::CostModel model(machine.cluster);
   std::optional<perf::StepCost> best;
   for (const schedule::ProgramSettings& chosen : step.settings) {
-    perf::StepCost cost =
-        mean_cost(step, chosen, model, *times, {.jitter = jitter, .asynchronous = asynchronous, .crowd = machine.crowd});
+    perf::StepCost cost = mean_cost(step, chosen, model, *times, {.jitter = jitter, .asynchronous = asynchronous, .crowd = machine.crowd});
     // A step of such a run is one worker's minibatch.
     if (step.served) cost.low /= chosen.data, cost.high /= chosen.data, cost.seconds /= chosen.data;
     if (!best || cost.seconds < best->seconds) best = std::move(cost);

@@ -128,7 +128,8 @@ StepCost exchanged(const Cluster& cluster, std::int64_t bytes) {
 
 TEST(CollectiveCosts, BeyondTheMeasuredSizesTheyAreLessSure) {
   Cluster cluster = even_cluster(4, 1, 10);
-  cluster.collectives = {{.collective = "allreduce", .algorithm = "ring", .ranks = 4, .points = {{400, 4}, {4000, 10}}, .source = Source::measured}};
+  cluster.collectives = {
+      {.collective = "allreduce", .algorithm = "ring", .ranks = 4, .points = {{400, 4}, {4000, 10}}, .source = Source::measured}};
   const auto width = [](const StepCost& cost) { return (cost.high - cost.low) / cost.seconds / 2; };
   const StepCost within = exchanged(cluster, 1200), above = exchanged(cluster, 40000), below = exchanged(cluster, 40);
   EXPECT_NEAR(width(within), 0.05, 1e-9);

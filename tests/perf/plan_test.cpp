@@ -8,14 +8,13 @@
 
 #include "paceline/base/error.h"
 #include "paceline/base/temporary_folder.h"
-#include "paceline/graph/registry.h"
 #include "paceline/memory/fit.h"
 #include "paceline/perf/period.h"
 #include "paceline/perf/plan_costs.h"
 #include "paceline/perf/plan_fit.h"
 #include "paceline/perf/plan_space.h"
 #include "paceline/perf/run_steps.h"
-#include "plan_programs.h"
+#include "plan_questions.h"
 #include "tests/message_of.h"
 
 namespace paceline::perf {
@@ -23,39 +22,6 @@ namespace {
 
 using testing::HasSubstr;
 using Steps = std::vector<schedule::Program>;
-
-graph::Graph small_gpt(std::int64_t layers = 6, std::int64_t width = 256) {
-  graph::ModelConfig config;
-  config.network = "gpt", config.layers = layers, config.width = width, config.heads = 8, config.classes = 1000, config.input = {128};
-  return graph::make_graph(config);
-}
-graph::Graph network(const std::string& key) {
-  graph::ModelConfig config;
-  config.network = key;
-  return graph::make_graph(config);
-}
-
-PlanQuestion ask(const graph::Graph& graph, const std::string& cluster, std::int64_t workers, std::int64_t batch) {
-  PlanQuestion question;
-  question.graph = &graph, question.cluster = find_cluster(cluster), question.workers = workers, question.batch = batch;
-  question.strategies.alone = {.key = "single", .programs = lonely_programs};
-  question.strategies.together = {.key = "allreduce", .programs = plain_programs};
-  return question;
-}
-
-TEST(Plan, MeshesMultiplyToTheWorkersAndDivideTheBatch) {
-  const graph::Graph graph = small_gpt();
-  const PlanQuestion question = ask(graph, "h100", 16, 48);
-  const std::vector<Choice> found = meshes(question);
-  for (const Choice& mesh : found) {
-    EXPECT_EQ(mesh.workers(), 16);
-    EXPECT_EQ(48 % mesh.program.data, 0);
-    EXPECT_EQ(mesh.program.samples * mesh.program.data, 48);
-    EXPECT_LE(mesh.program.tensor, 8) << "the tensor axis stays inside a host";
-  }
-  EXPECT_TRUE(std::ranges::any_of(found, [](const Choice& mesh) { return mesh.program.tensor == 8; }));
-  EXPECT_TRUE(std::ranges::any_of(found, [](const Choice& mesh) { return mesh.program.pipeline == 4; }));
-}
 
 TEST(Plan, TheBoundIsBelowTheCost) {
   const graph::Graph graph = small_gpt();
@@ -102,104 +68,6 @@ TEST(Plan, MemoryDecidesWhatIsTried) {
   const Plans tight = make_plans(question);
   EXPECT_GT(tight.too_large, 0);
   for (const Plan& plan : tight.exact) EXPECT_LE(plan.bytes.total(), free / 3) << title_of(plan.choice);
-}
-
-TEST(Plan, WhatFitsNowhereNamesTheSmallestClusterThatWouldDo) {
-  const graph::Graph graph = small_gpt(8, 512);
-  PlanQuestion question = ask(graph, "h100", 2, 16);
-  const auto least = smallest_need(question);
-  ASSERT_TRUE(least);
-  question.memory = least->bytes - 1;
-  const auto devices = smallest_cluster(question);
-  ASSERT_TRUE(devices);
-  EXPECT_GT(*devices, 2);
-  const std::string message = message_of<ConfigError>([&] { make_plans(question); });
-  EXPECT_THAT(message, HasSubstr("gpt"));
-  EXPECT_THAT(message, HasSubstr("--workers " + std::to_string(*devices)));
-  PlanQuestion larger = question;
-  larger.workers = *devices;
-  EXPECT_NO_THROW(make_plans(larger));
-  question.memory = least->bytes;
-  EXPECT_NO_THROW(make_plans(question));
-}
-
-TEST(Plan, TheSmallestClusterIsNotTwiceTooLarge) {
-  const graph::Graph graph = small_gpt(12, 512);
-  PlanQuestion question = ask(graph, "h100", 1, 64);
-  const auto need_with = [&](std::int64_t workers) {
-    question.workers = workers;
-    return smallest_need(question)->bytes;
-  };
-  question.fixed = {{"data", 1}, {"tensor", 1}};
-  const std::int64_t two = need_with(2), three = need_with(3);
-  ASSERT_LT(three, two);
-  question.workers = 1, question.memory = (two + three) / 2;
-  EXPECT_EQ(smallest_cluster(question), 3);
-  // Above a host, whole hosts.
-  question.cluster.devices = 2, question.memory = (need_with(4) + need_with(6)) / 2, question.workers = 1;
-  EXPECT_EQ(smallest_cluster(question), 6);
-  // What is fixed stays: replicas of whole states never get smaller.
-  question.fixed = {{"pipeline", 1}, {"tensor", 1}, {"zero", 0}};
-  EXPECT_EQ(smallest_cluster(question), std::nullopt);
-  question.fixed = {{"pipeline", 3}, {"data", 1}};
-  EXPECT_EQ(smallest_cluster(question).value_or(3) % 3, 0);
-}
-
-TEST(Plan, AdviceBeyondTheClusterNamesALargerOne) {
-  const graph::Graph graph = small_gpt(8, 512);
-  PlanQuestion question = ask(graph, "laptop", 4, 16);
-  question.memory = smallest_need(question)->bytes * 3 / 4;
-  const auto devices = smallest_cluster(question);
-  ASSERT_TRUE(devices);
-  ASSERT_GT(*devices, 4);
-  EXPECT_THAT(message_of<ConfigError>([&] { make_plans(question); }),
-              testing::AllOf(HasSubstr("cluster of " + std::to_string((*devices + 3) / 4) + " hosts"), HasSubstr("1 host")));
-}
-
-TEST(Plan, AnyNumberOfSamplesIsComputedOneByOne) {
-  const graph::Graph graph = small_gpt();
-  for (const std::int64_t batch : {7, 31}) {
-    PlanQuestion question = ask(graph, "laptop", 1, batch);
-    question.fixed = {{"micro_batches", batch}};
-    question.memory = make_plans(question).exact.front().bytes.total();
-    question.fixed.clear();
-    EXPECT_EQ(make_plans(question).exact.front().choice.program.micro_batches, batch);
-  }
-  // Seven samples in a pipeline of eight: one micro-batch after the other keeps the stages busy.
-  PlanQuestion question = ask(graph, "h100", 8, 7);
-  const double best = make_plans(question).exact.front().cost.seconds;
-  question.fixed = {{"micro_batches", 7}};
-  EXPECT_LE(best, make_plans(question).exact.front().cost.seconds * 1.0001);
-}
-
-TEST(Plan, ManyDivisorsAreThinned) {
-  const graph::Graph graph = small_gpt();
-  const auto counts = [&](std::int64_t batch) {
-    const PlanQuestion question = ask(graph, "laptop", 1, batch);
-    std::vector<std::int64_t> found;
-    for (const Choice& choice : choices_on(question, meshes(question).front())) found.push_back(choice.program.micro_batches);
-    return found;
-  };
-  EXPECT_THAT(counts(12), testing::ElementsAre(1, 2, 3, 4, 6, 12));
-  EXPECT_THAT(counts(16), testing::ElementsAre(1, 2, 4, 8, 16));
-  EXPECT_THAT(counts(720), testing::ElementsAre(1, 2, 4, 8, 16, 36, 72, 144, 360, 720));
-}
-
-TEST(Plan, RefusesWorkersThatAreNotThere) {
-  const graph::Graph graph = network("lenet5");
-  EXPECT_THAT(message_of<ConfigError>([&] { make_plans(ask(graph, "two_cores", 3, 30)); }),
-              testing::AllOf(HasSubstr("two_cores"), HasSubstr("3")));
-  EXPECT_THAT(message_of<ConfigError>([&] { make_plans(ask(graph, "skylake", 997, 7)); }), HasSubstr("--batch 997"));
-}
-
-TEST(Plan, KeepsSizesThatAreFixed) {
-  const graph::Graph graph = small_gpt();
-  PlanQuestion question = ask(graph, "h100", 8, 32);
-  question.fixed = {{"pipeline", 2}, {"zero", 1}};
-  for (const Plan& plan : make_plans(question).exact) {
-    EXPECT_EQ(plan.choice.program.pipeline, 2);
-    EXPECT_EQ(plan.choice.program.zero, 1);
-  }
 }
 
 TEST(Plan, GainsAndEfficiency) {

@@ -1,5 +1,5 @@
-// What the program of a parameter server's worker says is what the worker asks of its client: operations, bytes and order, in every step of a
-// period, for every strategy with a server.
+// What the program of a parameter server's worker says is what the worker asks of its client: operations, bytes and order, in every step of
+// a period, for every strategy with a server.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -78,10 +78,10 @@ std::vector<std::vector<std::string>> asked(const Recipe& recipe, std::int64_t s
   for (std::size_t i = 0; i < plan.servers(); ++i) servers.push_back(plan.make_server(i));
   const bool answers = ps::make_rule({settings.ps, recipe.optim, 1})->needs().replica;
   std::vector<std::string> log;
-  central::CentralWorker worker(context, settings,
-                                std::make_unique<RecordingClient>(ps::make_in_process_client(servers, plan.cuts(), 0),
-                                                                  staged.model->arena().length(), answers, log),
-                                0);
+  central::CentralWorker worker(
+      context, settings,
+      std::make_unique<RecordingClient>(ps::make_in_process_client(servers, plan.cuts(), 0), staged.model->arena().length(), answers, log),
+      0);
   std::vector<std::int64_t> shape = {recipe.data.batch};
   shape.insert(shape.end(), info.input.begin(), info.input.end());
   std::vector<std::vector<std::string>> made;
