@@ -62,8 +62,8 @@ std::string described(const memory::Plan& plan) {
                      plan.recompute);
 }
 
-/// The categories that are measured: all except data on its way to other ranks.
-std::int64_t measurable(const memory::Bytes& bytes) { return bytes.total() - bytes[Category::communication]; }
+/// What does not travel: not every buffer of what does is counted (docs/memory.md).
+std::int64_t staying(const memory::Bytes& bytes) { return bytes.total() - bytes[Category::communication]; }
 
 std::string share(std::int64_t bytes, std::int64_t formula) {
   return formula > 0 ? fmt::format("{:.0f}%", 100.0 * static_cast<double>(bytes) / static_cast<double>(formula)) : "";
@@ -85,13 +85,11 @@ std::string kind_text(const memory::RankKind& kind, std::int64_t most, const mem
   for (std::size_t i = 0; i < memory::kCategories; ++i) {
     const auto category = static_cast<Category>(i);
     const std::int64_t formula = kind.bytes[category], held = measured ? (*measured)[category] : 0;
-    const bool counted = category != Category::communication;
-    add_line(memory::name_of(category), memory::readable(formula), counted ? memory::readable(held) : "–",
-             counted ? share(held, formula) : "", bar(formula, most));
+    add_line(memory::name_of(category), memory::readable(formula), memory::readable(held), share(held, formula), bar(formula, most));
   }
   if (measured) {
-    const std::int64_t formula = measurable(kind.bytes), held = measurable(*measured);
-    add_line("all measured", memory::readable(formula), memory::readable(held), share(held, formula), "");
+    const std::int64_t formula = staying(kind.bytes), held = staying(*measured);
+    add_line("what stays", memory::readable(formula), memory::readable(held), share(held, formula), "");
   }
   return text;
 }

@@ -13,6 +13,7 @@
 #include "paceline/data_parallel/exchange_memory.h"
 #include "paceline/data_parallel/per_worker.h"
 #include "paceline/data_parallel/residual_carryover.h"
+#include "paceline/tensor/memory_meter.h"
 
 namespace paceline::data_parallel {
 namespace {
@@ -45,6 +46,7 @@ class Dense final : public Compressed {
       most = std::max(most, cut.room * std::ssize(cut.slices));
     }
     codes_ = at::zeros({most}, residual_.options().dtype(at::kByte)), arrived_ = at::zeros_like(codes_);
+    memory_ = tensor::TravellingBytes(2 * most);
   }
 
   std::vector<step::NamedTensor> save() override {
@@ -125,6 +127,7 @@ class Dense final : public Compressed {
   std::vector<BucketSlices> cuts_;  // by bucket
   at::Tensor second_residual_;      // [length]
   at::Tensor codes_, arrived_;      // bytes: [workers × room], for the largest bucket
+  tensor::TravellingBytes memory_;
 };
 
 /// Codes that every worker receives in full.
@@ -133,10 +136,16 @@ class Sparse final : public Compressed {
   Sparse(const ExchangeSetup& setup, const compress::Compressor& compressor, std::unique_ptr<compress::Coder> coder)
       : Compressed(setup, compressor, /*has_kernels=*/false), coder_(std::move(coder)) {}
 
+  void prepare(const std::vector<Bucket>& buckets) override {
+    Compressed::prepare(buckets);
+    memory_ = tensor::TravellingBytes(static_cast<std::int64_t>(code_.capacity() + codes_.capacity()));
+  }
+
  private:
   void exchange(const Bucket& bucket) override {
     const int workers = comm_.size(), rank = comm_.rank();
     const RangeLayout& layout = layouts_[bucket.index];
+    const std::size_t held = code_.capacity() + codes_.capacity();
     code_.resize(static_cast<std::size_t>(coder_->bound(layout)));
     const std::int64_t size = coder_->encode(layout, accumulate(bucket), moment(bucket, 0), code_.data());
     forget_sent(bucket);
@@ -146,6 +155,7 @@ class Sparse final : public Compressed {
     comm_.run(comm::all_gather(sizes));
     const std::int64_t room = *std::max_element(sizes.begin(), sizes.end());
     codes_.resize(static_cast<std::size_t>(room * workers));
+    memory_.add(static_cast<std::int64_t>(code_.capacity() + codes_.capacity() - held));
     std::memcpy(codes_.data() + room * rank, code_.data(), static_cast<std::size_t>(size));
     comm_.run(comm::all_gather(codes_));
 
@@ -161,6 +171,7 @@ class Sparse final : public Compressed {
 
   std::unique_ptr<compress::Coder> coder_;
   std::vector<std::byte> code_, codes_;
+  tensor::TravellingBytes memory_;
 };
 
 /// Numbers that can be averaged directly.
@@ -242,6 +253,7 @@ class RoundedOnGpu final : public Compressed {
     accumulate(bucket);
     const at::Tensor values = residual_.narrow(0, bucket.begin, bucket.count());
     const at::Tensor sent = values.to(type_);
+    const tensor::TravellingBytes memory(static_cast<std::int64_t>(sent.nbytes()));
     values.sub_(sent);  // before the mean takes its place
     comm_.run(comm::allreduce(sent, {.op = comm::ReduceOp::mean, .algorithm = setup_.algorithm}));
     values_.narrow(0, bucket.begin, bucket.count()).copy_(sent);

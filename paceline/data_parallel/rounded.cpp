@@ -5,9 +5,12 @@
 #include <algorithm>
 
 #include "paceline/data_parallel/exchange_memory.h"
+#include "paceline/tensor/memory_meter.h"
 
 namespace paceline::data_parallel {
 namespace {
+
+constexpr std::int64_t kPiece = 1 << 14;  // elements
 
 /// The algorithm configured for allreduces, if it supports this collective; otherwise the communicator's own choice.
 std::string offered(const std::string& algorithm, schedule::Collective collective) {
@@ -31,6 +34,7 @@ class Rounded final : public Exchange {
     sent_ = allocate(most * comm_.size(), gradients_.options().dtype(at::kBFloat16));
     arrived_ = allocate(most * comm_.size(), gradients_.options().dtype(at::kBFloat16));
     sum_ = at::empty({most}, gradients_.options().dtype(at::kFloat));
+    memory_ = tensor::TravellingBytes(static_cast<std::int64_t>(sent_.nbytes() + arrived_.nbytes() + sum_.nbytes()));
   }
 
   void average(const Bucket& bucket) override {
@@ -64,7 +68,13 @@ class Rounded final : public Exchange {
     comm_.run(comm::all_to_all(sent_.narrow(0, 0, workers * room), arrived_.narrow(0, 0, workers * room), to_all_));
     at::Tensor sum = sum_.narrow(0, 0, own);
     sum.copy_(arrived_.narrow(0, 0, own));
-    for (int rank = 1; rank < workers; ++rank) sum.add_(arrived_.narrow(0, rank * room, own));
+    // LibTorch's sum of two types on a CPU has a copy of the summand in fp32: of a piece, it stays small.
+    const std::int64_t piece = sum.is_cpu() ? kPiece : std::max<std::int64_t>(own, 1);
+    for (int rank = 1; rank < workers; ++rank)
+      for (std::int64_t begin = 0; begin < own; begin += piece) {
+        const std::int64_t count = std::min(piece, own - begin);
+        sum.narrow(0, begin, count).add_(arrived_.narrow(0, rank * room + begin, count));
+      }
     return sum.div_(workers);
   }
 
@@ -79,6 +89,7 @@ class Rounded final : public Exchange {
   comm::Options to_all_, gather_;
   at::Tensor sent_, arrived_;  // [workers × the largest part] in bf16
   at::Tensor sum_;             // [the largest part]
+  tensor::TravellingBytes memory_;
 };
 
 }  // namespace

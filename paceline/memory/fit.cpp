@@ -1,6 +1,7 @@
 #include "paceline/memory/fit.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,12 +13,23 @@ namespace {
 
 constexpr int kMostRanks = 1024;
 
-/// What a recipe would say to get from one plan to another.
+int axes_between(const Plan& before, const Plan& after) {
+  return (after.data != before.data) + (after.pipeline != before.pipeline) + (after.tensor != before.tensor);
+}
+
+std::string mesh_of(const Plan& plan) {
+  std::string text = fmt::format("data={}", plan.data);
+  if (plan.pipeline > 1) text += fmt::format(",pipeline={}", plan.pipeline);
+  if (plan.tensor > 1) text += fmt::format(",tensor={}", plan.tensor);
+  return text;
+}
+
+/// What the command line would say to get from one plan to another. A mesh is written out, and so is the number of workers where it
+/// changes: as flags, they replace whatever the recipe and other flags say.
 std::string settings_between(const Plan& before, const Plan& after) {
   std::vector<std::string> words;
-  if (after.data != before.data) words.push_back(fmt::format("parallel.data={}", after.data));
-  if (after.pipeline != before.pipeline) words.push_back(fmt::format("parallel.pipeline={}", after.pipeline));
-  if (after.tensor != before.tensor) words.push_back(fmt::format("parallel.tensor={}", after.tensor));
+  if (after.ranks() != before.ranks()) words.push_back(fmt::format("--workers {}", after.ranks()));
+  if (axes_between(before, after) > 0) words.push_back("--mesh " + mesh_of(after));
   if (after.zero != before.zero) words.push_back(fmt::format("parallel.zero={}", after.zero));
   if (after.recompute != before.recompute) words.push_back("train.recompute=" + after.recompute);
   return fmt::format("{}", fmt::join(words, " "));
@@ -29,36 +41,45 @@ std::vector<std::string> recomputations(const Plan& plan) {
   return {"all"};
 }
 
-/// Stages and recomputations on one mesh, the cheapest first.
-std::vector<Plan> on_mesh(const Plan& plan) {
+/// The numbers of ranks that are tried: those of the plan, and the 2ⁿ- and 3·2ⁿ-fold.
+std::vector<int> rank_counts(int ranks) {
+  std::vector<int> counts = {ranks};
+  for (int power = 2; power * ranks <= kMostRanks; power *= 2) {
+    counts.push_back(power * ranks);
+    if (power / 2 * 3 * ranks <= kMostRanks) counts.push_back(power / 2 * 3 * ranks);
+  }
+  return counts;
+}
+
+std::vector<Plan> meshes(const Plan& plan, int ranks) {
+  const int most = plan.hybrid == "none" ? ranks : 1;  // a hybrid goes with the data axis alone
+  const std::int64_t batch = plan.batch > 0 ? plan.batch : plan.samples * plan.data;
   std::vector<Plan> plans;
-  for (int zero = plan.zero; zero <= (plan.data > 1 ? 3 : plan.zero); ++zero)
-    for (const std::string& recompute : recomputations(plan)) {
-      Plan& made = plans.emplace_back(plan);
-      made.zero = zero, made.recompute = recompute;
+  for (int tensor = 1; tensor <= most; ++tensor)
+    for (int pipeline = 1; pipeline * tensor <= most; ++pipeline) {
+      if (ranks % (tensor * pipeline) != 0) continue;
+      Plan& mesh = plans.emplace_back(plan);
+      mesh.tensor = tensor, mesh.pipeline = pipeline, mesh.data = ranks / tensor / pipeline;
+      mesh.samples = std::max<std::int64_t>((batch + mesh.data - 1) / mesh.data, 1);
+      mesh.micro_batches = std::min(plan.micro_batches, mesh.samples);
     }
-  std::ranges::stable_sort(plans, {}, [&](const Plan& made) { return (made.zero != plan.zero) + (made.recompute != plan.recompute); });
   return plans;
 }
 
-/// Everything that is tried, the nearest first.
+/// Everything that is tried, the nearest first: on the same ranks, then on more of them, and there what changes least.
 std::vector<Plan> candidates(const Plan& plan) {
-  std::vector<Plan> plans = on_mesh(plan);
-  const int ranks = plan.hybrid == "none" ? plan.ranks() : 0;  // a hybrid goes with the data axis alone
-  for (int tensor = 1; tensor <= ranks; ++tensor)
-    for (int pipeline = 1; pipeline * tensor <= ranks; ++pipeline) {
-      if (ranks % (tensor * pipeline) != 0 || (tensor == plan.tensor && pipeline == plan.pipeline)) continue;
-      Plan mesh = plan;
-      mesh.tensor = tensor, mesh.pipeline = pipeline, mesh.data = ranks / tensor / pipeline;
-      mesh.samples = plan.samples * plan.data / mesh.data;
-      for (Plan& made : on_mesh(mesh)) plans.push_back(std::move(made));
-    }
-  for (int data = 2 * plan.data; data * plan.pipeline * plan.tensor <= kMostRanks; data *= 2) {
-    Plan more = plan;
-    more.data = data, more.samples = std::max<std::int64_t>(plan.samples * plan.data / data, 1);
-    more.micro_batches = std::min(plan.micro_batches, more.samples);
-    for (Plan& made : on_mesh(more)) plans.push_back(std::move(made));
-  }
+  std::vector<Plan> plans;
+  for (const int ranks : rank_counts(plan.ranks()))
+    for (const Plan& mesh : meshes(plan, ranks))
+      for (int zero = plan.zero; zero <= (mesh.data > 1 ? 3 : plan.zero); ++zero)
+        for (const std::string& recompute : recomputations(plan)) {
+          Plan& made = plans.emplace_back(mesh);
+          made.zero = zero, made.recompute = recompute;
+        }
+  const auto distance = [&](const Plan& made) {
+    return std::pair(made.ranks(), axes_between(plan, made) + (made.zero != plan.zero) + (made.recompute != plan.recompute));
+  };
+  std::ranges::stable_sort(plans, {}, distance);
   return plans;
 }
 
@@ -78,30 +99,36 @@ Need need_of(const Estimator& network, const Plan& plan, const std::vector<graph
   return need;
 }
 
-std::optional<Change> nearest_fit(const graph::Graph& graph, const Plan& plan, std::int64_t limit) {
+std::optional<Change> nearest_fit(const graph::Graph& graph, const Plan& plan, std::int64_t limit, const Settle& settle) {
   const Estimator network(graph);
   for (const Plan& candidate : candidates(plan)) {
     try {
+      const Settled settled = settle ? settle(candidate) : Settled{candidate};
       for (const graph::Parameter& parameter : graph.parameters())
         if (parameter.spread) graph::check_experts(parameter.shape[0], candidate.data);
-      if (const std::int64_t bytes = need_of(network, candidate).bytes; bytes <= limit)
-        return Change{settings_between(plan, candidate), bytes};
-    } catch (const ConfigError&) {  // heads, channels or experts that cannot be shared so, more stages than units
+      const std::int64_t bytes = need_of(network, settled.plan).bytes;
+      if (bytes > limit) continue;
+      std::string settings = settings_between(plan, candidate);
+      if (!settled.also.empty()) settings += " " + settled.also;
+      return Change{std::move(settings), bytes};
+    } catch (const ConfigError&) {  // such a run would be refused
     }
   }
   return std::nullopt;
 }
 
 void require_fit(const graph::Graph& graph, const Plan& plan, std::int64_t limit, const std::string& source,
-                 const std::vector<graph::Units>& stages) {
+                 const std::vector<graph::Units>& stages, const Settle& settle) {
   const Need need = need_of(graph, plan, stages);
   if (need.bytes <= limit) return;
-  const std::optional<Change> change = nearest_fit(graph, plan, limit);
-  throw ConfigError(fmt::format("'{}' needs {} on {}, but {} allows {}; the largest part is {}, {}. {}", graph.network(),
-                                readable(need.bytes), need.rank, source, readable(limit), name_of(need.category),
-                                readable(need.of_category),
-                                change ? fmt::format("{} needs {}", change->settings, readable(change->bytes))
-                                       : std::string("No mesh of up to 1024 ranks fits; use a smaller model, or a smaller data.batch")));
+  const std::optional<Change> change = nearest_fit(graph, plan, limit, settle);
+  throw ConfigError(fmt::format(
+      "'{}' needs {} on {}, but {} allows {}; the largest part is {}, {}. {}", graph.network(), readable(need.bytes), need.rank, source,
+      readable(limit), name_of(need.category), readable(need.of_category),
+      change ? fmt::format("With {} it needs {}", change->settings, readable(change->bytes))
+             : fmt::format("No mesh, ZeRO stage and recomputation that this run accepts was found to fit, on up to {} ranks; use a smaller "
+                           "model, or a smaller data.batch",
+                           std::max(kMostRanks, plan.ranks()))));
 }
 
 }  // namespace paceline::memory

@@ -1,6 +1,7 @@
 // Whether a run fits into a rank's memory, and the nearest mesh, stage of ZeRO's or recomputation that does.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -19,17 +20,26 @@ struct Need {
 Need need_of(const graph::Graph& graph, const Plan& plan, const std::vector<graph::Units>& stages = {});
 Need need_of(const Estimator& network, const Plan& plan, const std::vector<graph::Units>& stages = {});
 
-/// A change of a plan as a recipe says it: "parallel.zero=2 train.recompute=units".
+/// What a run would make of a plan's mesh, stage and recomputation.
+struct Settled {
+  Plan plan;
+  std::string also = {};  // a setting that it needs besides
+};
+/// ConfigError if the run would refuse them.
+using Settle = std::function<Settled(const Plan&)>;
+
+/// A change of a plan as the command line says it: "--mesh data=1,tensor=2 train.recompute=units".
 struct Change {
   std::string settings;
   std::int64_t bytes = 0;
 };
 /// The smallest change that fits into `limit` bytes: recomputation first, which costs time alone; then what the same ranks can share, by
-/// ZeRO's stages and by the mesh; then more data-parallel ranks. Nothing if none of them does.
-std::optional<Change> nearest_fit(const graph::Graph& graph, const Plan& plan, std::int64_t limit);
+/// ZeRO's stages and by the mesh; then more ranks along any axis. Nothing if none of them does. Without `settle`, a run refuses what the
+/// network alone makes impossible.
+std::optional<Change> nearest_fit(const graph::Graph& graph, const Plan& plan, std::int64_t limit, const Settle& settle = nullptr);
 
 /// ConfigError if the plan needs more than `limit` bytes of a rank; `source` says where the limit comes from.
 void require_fit(const graph::Graph& graph, const Plan& plan, std::int64_t limit, const std::string& source,
-                 const std::vector<graph::Units>& stages = {});
+                 const std::vector<graph::Units>& stages = {}, const Settle& settle = nullptr);
 
 }  // namespace paceline::memory

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <thread>
 
 #include <fmt/format.h>
@@ -16,6 +18,10 @@ constexpr std::int64_t kHeader = 128;  // numbers that announce what crosses a b
 
 /// A contiguous tensor, in whatever dimension order, as one row.
 at::Tensor flat(const at::Tensor& tensor) { return tensor.as_strided({tensor.numel()}, {1}); }
+
+std::int64_t product(const std::vector<std::int64_t>& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies());
+}
 
 Nanoseconds now() { return std::chrono::steady_clock::now().time_since_epoch(); }
 
@@ -81,12 +87,13 @@ void Borders::start_send(Message& message, const Crossing& crossing, const at::T
   // The receiver takes it when it gets there, and may compute for long before; that it is gone is detected all the same.
   message.works.push_back(comm_.start(comm::send(row, crossing.message.peer, tag_of(crossing), {.deadline = comm::kUntilTheEnd})));
   message.tensors.push_back(row);
+  message.memory.add(row.numel() * row.element_size());
   bytes_sent_ += row.numel() * row.element_size();
 }
 
 void Borders::send(const Crossing& crossing, const nn::Tensors& tensors) {
   forget_done();
-  Message message;
+  Message message{.memory = tensor::TravellingBytes(0), .tensors = {}, .works = {}};
   Forms forms;
   nn::Tensors dense;
   for (const at::Tensor& tensor : tensors) {
@@ -119,9 +126,17 @@ void Borders::receive_ahead() {
   if (const auto known = receives_.find(key_of(expected_.front())); known != receives_.end()) post(known->second);
 }
 
+std::int64_t Borders::bytes_of(const Forms& forms) {
+  std::int64_t bytes = 0;
+  for (const Form& form : forms)
+    if (form.type >= 0) bytes += product(form.sizes) * static_cast<std::int64_t>(c10::elementSize(static_cast<at::ScalarType>(form.type)));
+  return bytes;
+}
+
 void Borders::post(const Forms& forms) {
   const Crossing& crossing = expected_.front();
   Message& message = posted_.emplace_back();
+  message.memory = tensor::TravellingBytes(bytes_of(forms));
   for (const Form& form : forms) {
     at::Tensor& tensor = message.tensors.emplace_back();
     if (form.type < 0) continue;

@@ -14,6 +14,7 @@
 #include "paceline/comm/communicator.h"
 #include "paceline/nn/op.h"
 #include "paceline/schedule/pipeline.h"
+#include "paceline/tensor/memory_meter.h"
 
 namespace paceline::pipeline {
 
@@ -39,6 +40,8 @@ class Borders {
   /// Returns the next of them. Throws PeerError if the other side is gone, or sends nothing within the deadline.
   nn::Tensors take();
   void send(const Crossing& crossing, const nn::Tensors& tensors);
+  /// Frees what has been sent. The last messages of a pass would otherwise be kept until the next one sends something.
+  void forget_done();
   /// After an error: cancels what is in flight, so that its memory can be freed.
   void abandon();
 
@@ -55,7 +58,8 @@ class Borders {
   using Forms = std::vector<Form>;
   using Key = std::tuple<int, bool, std::int64_t>;  // border, direction, samples
   struct Message {
-    nn::Tensors tensors;  // kept until the works are done
+    tensor::TravellingBytes memory;  // of the tensors, which go first
+    nn::Tensors tensors;             // kept until the works are done
     std::vector<comm::Work> works;
     bool done() const;
   };
@@ -65,11 +69,11 @@ class Borders {
   static Form form_of(const at::Tensor& tensor);
   static at::Tensor written(const Forms& forms);
   static Forms read(const at::Tensor& header);
+  static std::int64_t bytes_of(const Forms& forms);
 
   void start_send(Message& message, const Crossing& crossing, const at::Tensor& tensor);
   Forms receive_forms(const Crossing& crossing);
   void post(const Forms& forms);  // posts the receive of the first expected crossing
-  void forget_done();
 
   comm::Communicator& comm_;
   c10::Device device_;

@@ -100,6 +100,7 @@ class PipelinePass::Round {
       else if (step.kind == Kind::weight_gradients) make_weight_gradients(step, ready);
       else back(step, ready, told);
     }
+    owner_.borders_.forget_done();
     return sums_;
   }
 

@@ -7,8 +7,10 @@
 
 #include <c10/core/Device.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 namespace c10 {
 class DebugInfoGuard;
@@ -30,14 +32,39 @@ class MemoryMeter {
   /// Whether a meter already counts for this thread; a second one would hide it.
   static bool counts_here();
 
-  std::int64_t now() const;   ///< bytes since it began, less what was freed
-  std::int64_t peak() const;  ///< the most since then or since reset_peak()
-  void reset_peak();
+  std::int64_t now() const;      ///< bytes since it began, less what was freed
+  std::int64_t peak() const;     ///< the most since then or since reset_peaks()
+  std::int64_t staying() const;  ///< of now(), what is no TravellingBytes
+  std::int64_t staying_peak() const;
+  std::int64_t travelling_peak() const;
+  void reset_peaks();
 
  private:
+  friend class TravellingBytes;
   class Reporter;
+  struct Travelling {
+    std::atomic<std::int64_t> now{0}, peak{0};
+  };
   std::shared_ptr<Reporter> reporter_;
   std::unique_ptr<c10::DebugInfoGuard> guard_;
+};
+
+/// Memory for what goes to other ranks or comes from them, whichever allocator it is from: counted as long as this lives, by the meter of
+/// the thread that makes it, if there is one.
+class TravellingBytes {
+ public:
+  TravellingBytes() = default;
+  explicit TravellingBytes(std::int64_t bytes);
+  TravellingBytes(TravellingBytes&& other) noexcept { *this = std::move(other); }
+  TravellingBytes& operator=(TravellingBytes&& other) noexcept;
+  ~TravellingBytes();
+
+  /// These are some more.
+  void add(std::int64_t bytes);
+
+ private:
+  std::shared_ptr<MemoryMeter::Travelling> counter_;
+  std::int64_t bytes_ = 0;
 };
 
 }  // namespace paceline::tensor

@@ -75,11 +75,6 @@ const nn::GraphModule* graph_module_of(const nn::Model& model) { return dynamic_
 std::shared_ptr<const nn::Loss> loss_of(const Recipe& recipe, const Workload& workload, const nn::Model& model) {
   const nn::GraphModule* network = graph_module_of(model);
   const bool split = network && network->split().splits_logits(network->graph());
-  if (workload.loss && split)
-    throw ConfigError(fmt::format(
-        "parallel.tensor={} splits the logits of network '{}' among workers, which a loss of this program's own cannot read; use "
-        "parallel.tensor=1",
-        network->split().parts, network->graph().network()));
   if (workload.loss) return workload.loss;
   if (!split) return std::make_shared<nn::SoftmaxLoss>(recipe.train.label_smoothing);
   return std::make_shared<nn::SplitSoftmaxLoss>(*network->options().tensor, network->graph().classes(), recipe.train.label_smoothing,
@@ -138,13 +133,9 @@ StagedModel make_model(const Recipe& recipe, const Workload& workload, const dat
     options.fuse_norms = recipe.strategy.batch_norm != "sync";
     options.allocate = data_parallel::allocate_from(comm);
     if (mesh.tensor().size() > 1) options.tensor = &mesh.tensor();
-    if (recipe.parallel.sequence && !options.tensor)
-      throw ConfigError(
-          "parallel.sequence=true splits positions among the workers of the tensor axis, and there is only one; set parallel.tensor, or "
-          "leave it out");
     options.sequence = recipe.parallel.sequence;
     const graph::Graph graph = graph_for(recipe.model, info);
-    stages = cut_network(recipe, graph, options, info, mesh, clock);
+    stages = cut_network(recipe, graph, options, info, mesh, clock, workload.loss != nullptr);
     options.held = graph::held_by(stages, mesh.pipeline().size(), mesh.pipeline().rank());
     if (recipe.parallel.hybrid != "none")
       options.hybrid = graph::hybrid_split(graph, recipe.parallel.hybrid, comm.size(), recipe.data.batch);

@@ -28,12 +28,13 @@ class MeterListener final : public observe::Listener {
   void on(const observe::Event& event) override {
     const auto* span = std::get_if<observe::Span>(&event);
     if (!span || span->lane != "step") return;
-    if (span->name == "forward") held_ = std::max(held_, meter_.now() - before_);
+    if (span->name == "forward") held_ = std::max(held_, meter_.staying() - before_);
     if (span->name != "step") return;
     if (++steps_ > 1) {
       bytes_[Category::activations] = std::max(bytes_[Category::activations], held_);
-      most_ = std::max(most_, meter_.peak() - before_);
+      most_ = std::max(most_, meter_.staying_peak() - before_);
       bytes_[Category::buffers] = std::max<std::int64_t>(most_ - bytes_[Category::activations], 0);
+      bytes_[Category::communication] = std::max(bytes_[Category::communication], meter_.travelling_peak());
       bytes_[Category::parameters] = ledger_->peak(tensor::Role::parameter);
       bytes_[Category::gradients] = ledger_->peak(tensor::Role::gradient);
       bytes_[Category::masters] = ledger_->peak(tensor::Role::master);
@@ -42,8 +43,8 @@ class MeterListener final : public observe::Listener {
     } else {
       ledger_->reset_peaks();  // a model is created whole, and then divided
     }
-    before_ = meter_.now(), held_ = 0;
-    meter_.reset_peak();
+    before_ = meter_.staying(), held_ = 0;
+    meter_.reset_peaks();
   }
 
  private:

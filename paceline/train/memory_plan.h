@@ -10,9 +10,19 @@ namespace paceline::train {
 /// The memory of a rank under this recipe. ConfigError if the mesh does not match the number of workers.
 memory::Plan plan_of(const Recipe& recipe, const RunPlace& place = {});
 
-/// Throws ConfigError, with the nearest choice that fits, if a rank would need more than train.memory_gb or, if that is not set, more than
-/// the machine has; before anything is allocated. `stages`: as in memory::estimate().
-void require_memory(const Recipe& recipe, const graph::Graph& graph, const memory::Plan& plan,
+/// ConfigError if the network cannot be trained with the recipe's mesh, stage of ZeRO's and recomputation; the number of workers is set in
+/// `recipe`. `own_loss`: the program's, instead of softmax. What the split of layers itself refuses is not checked here.
+void check_network(const Recipe& recipe, const graph::Graph& graph, bool own_loss);
+
+/// What is known of a run besides its recipe.
+struct RunFacts {
+  RunPlace place;
+  bool own_loss = false;
+};
+
+/// Throws ConfigError, with the nearest choice that fits and that such a run would accept, if a rank would need more than train.memory_gb
+/// or, if that is not set, more than the machine has; before anything is allocated. `stages`: as in memory::estimate().
+void require_memory(const Recipe& recipe, const graph::Graph& graph, const memory::Plan& plan, const RunFacts& run,
                     const std::vector<graph::Units>& stages = {});
 
 }  // namespace paceline::train

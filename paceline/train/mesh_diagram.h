@@ -9,8 +9,8 @@
 
 namespace paceline::train {
 
-/// One line for the sizes, one for each stage, and one for what the ranks of a group share. `stages`: by virtual stage, as pipeline/ cuts
-/// them. Empty if every rank has the whole model.
+/// The sizes, what each stage's ranks hold, and what ranks share: layers, experts, state. Long lines are broken. `stages`: by virtual
+/// stage, as pipeline/ cuts them. Empty for one rank.
 std::vector<std::string> describe_mesh(const comm::Mesh& mesh, const nn::Model& model, const std::vector<nn::Units>& stages, int zero);
 
 }  // namespace paceline::train

@@ -6,6 +6,7 @@
 
 #include "paceline/base/affinity.h"
 #include "paceline/base/error.h"
+#include "paceline/base/text.h"
 #include "paceline/schedule/pipeline.h"
 
 namespace paceline::train {
@@ -231,8 +232,8 @@ void validate_mesh(const Recipe& recipe) {
   if (parallel.zero > 0) require_together(recipe, fmt::format("parallel.zero={}", parallel.zero));
   if (const std::int64_t share = recipe.data.batch / sharing; parallel.pipeline > 1 && recipe.train.micro_batches > share)
     throw ConfigError(fmt::format(
-        "train.micro_batches={} is more than the {} samples that each of {} pipelines gets of data.batch={}; use train.micro_batches={}",
-        recipe.train.micro_batches, share, sharing, recipe.data.batch, std::max<std::int64_t>(share, 1)));
+        "train.micro_batches={} is more than the {} that each of {} pipelines gets of data.batch={}; use train.micro_batches={}",
+        recipe.train.micro_batches, plural(share, "sample"), sharing, recipe.data.batch, std::max<std::int64_t>(share, 1)));
   if (parallel.hybrid != "none") validate_hybrid(recipe);
   if (splits && recipe.strategy.batch_norm == "sync")
     throw ConfigError("strategy.batch_norm=sync supports only data-parallel workers; use parallel.pipeline=1 and parallel.tensor=1");

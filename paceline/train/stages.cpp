@@ -42,17 +42,20 @@ std::vector<double> told_by_first(std::size_t units, comm::Communicator& everyon
 }  // namespace
 
 std::vector<nn::Units> cut_network(const Recipe& recipe, const graph::Graph& graph, const nn::GraphModule::Options& options,
-                                   const data::Info& info, const comm::Mesh& mesh, const Clock& clock) {
+                                   const data::Info& info, const comm::Mesh& mesh, const Clock& clock, bool own_loss) {
   if (recipe.servers()) return {};
-  memory::Plan plan =
-      plan_of(recipe, {.hosts = mesh.data().topology().hosts, .shares_memory = comm::engine_of(mesh.data().engine()).shares_memory});
+  check_network(recipe, graph, own_loss);
+  const RunFacts run = {
+      .place = {.hosts = mesh.data().topology().hosts, .shares_memory = comm::engine_of(mesh.data().engine()).shares_memory},
+      .own_loss = own_loss};
+  memory::Plan plan = plan_of(recipe, run.place);
   if (mesh.pipeline().size() == 1) {
-    require_memory(recipe, graph, plan);
+    require_memory(recipe, graph, plan, run);
     return {};
   }
   check_schedule(recipe, plan);
   std::vector<nn::Units> stages = memory::cut_stages(graph, plan);
-  require_memory(recipe, graph, plan, stages);
+  require_memory(recipe, graph, plan, run, stages);
   if (!measures(recipe)) return stages;
   // With measured times another cut may be the fastest of those that fit; that one fits is already known.
   plan.times = told_by_first(graph::counted_costs(graph).size(), mesh.everyone(),

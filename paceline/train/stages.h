@@ -13,10 +13,10 @@
 namespace paceline::train {
 
 /// By virtual stage; empty if the mesh has one stage. Costs are counted or measured, by parallel.costs, and train.memory_gb limits what a
-/// rank may need; ConfigError if no cut fits, before anything is allocated. `options`: of the module that will be created.
-/// Collective.
+/// rank may need; ConfigError if no cut fits, or the network cannot be shared so, before anything is allocated. `options`: of the module
+/// that will be created; `own_loss`: the program's. Collective.
 std::vector<nn::Units> cut_network(const Recipe& recipe, const graph::Graph& graph, const nn::GraphModule::Options& options,
-                                   const data::Info& info, const comm::Mesh& mesh, const Clock& clock);
+                                   const data::Info& info, const comm::Mesh& mesh, const Clock& clock, bool own_loss);
 
 /// The same for a user's module, whose memory cannot be counted before it computes. Collective.
 std::vector<nn::Units> cut_module(const Recipe& recipe, nn::Model& model, const data::Info& info, const comm::Mesh& mesh,

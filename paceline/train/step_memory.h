@@ -21,7 +21,7 @@ class StepMemory {
   void begin_step() {
     if (!meter_) return;
     before_ = meter_->now();
-    meter_->reset_peak();
+    meter_->reset_peaks();
   }
   /// The first step allocates what later ones reuse: moments, buffers.
   void end_step() {

@@ -1,11 +1,15 @@
 """`paceline memory`: what formulas say of a network and a recipe."""
 
+import re
 import unittest
 
 from support import CliTest
 
 CATEGORIES = ["parameters", "gradients", "masters", "moments", "activations", "buffers", "communication", "host"]
 BILLION = ["gpt", "model.layers=24", "model.width=1792", "model.heads=14", "model.classes=16384", "model.input=[256]", "data.batch=8"]
+TINY = ["model.network=mlp", "data.name=shapes", "data.train_samples=64", "data.test_samples=16", "train.steps=2", "train.device=cpu",
+        "train.checkpoints=false"]
+DEEP = ["model.hidden=[" + ",".join(["256"] * 16) + "]", "data.shape=[1,16,16]", "strategy.bucket_mb=0.1"]
 
 
 class Memory(CliTest):
@@ -67,6 +71,38 @@ class Memory(CliTest):
     def test_a_run_that_does_not_fit_is_refused(self):
         self.refused("train", "model.network=mlp", "model.hidden=[512,512]", "data.name=shapes", "train.memory_gb=0.02",
                      says=["mlp", "train.memory_gb", "parameters"])
+
+    def advised(self, *words):
+        """Runs the refused command again with what the refusal advises: as flags, it replaces the flags of the command."""
+        error = self.refused("train", *TINY, *words, says=["train.memory_gb"])
+        advice = re.search(r"With ((?:--workers \d+ ?|--mesh \S+ ?|[a-z_]+\.[a-z_]+=\S+ ?)+)it needs", error)
+        if not advice:
+            self.assertIn("was found to fit", error)
+            return None
+        changed, kept = advice[1].split(), list(words)
+        for flag in {"--workers", "--mesh"} & set(changed) & set(kept):
+            del kept[kept.index(flag):kept.index(flag) + 2]
+        self.run_paceline("train", *TINY, *kept, *changed, "--quiet")
+        return advice[1].strip()
+
+    def test_what_a_refusal_advises_trains(self):
+        wide, deep = ["model.hidden=[512,512]", "data.batch=8"], DEEP
+        for words, advised in ((wide + ["train.memory_gb=0.02"], "--workers 2 --mesh data=1,pipeline=2"),
+                               (wide + ["train.memory_gb=0.02", "parallel.costs=measured"], "--workers 2 --mesh data=1,pipeline=2"),
+                               (deep + ["data.batch=2", "--mesh", "data=2", "train.memory_gb=0.006"], ...),
+                               (deep + ["data.batch=2", "--workers", "2", "train.memory_gb=0.012", "comm.compression=topk"], ...),
+                               (deep + ["data.batch=2", "--workers", "2", "train.memory_gb=0.012", "strategy.update=whole"], ...),
+                               (deep + ["data.batch=2", "--workers", "2", "train.memory_gb=0.012", "strategy.name=local_sgd"], None),
+                               (wide + ["--workers", "2", "train.memory_gb=0.02", "strategy.name=local_sgd"], None),
+                               (wide + ["--workers", "2", "train.memory_gb=0.015", "strategy.batch_norm=sync"], ...),
+                               (deep + ["data.batch=6", "--mesh", "data=2,pipeline=2", "train.micro_batches=3", "train.memory_gb=0.004"], ...),
+                               (deep + ["data.batch=2", "strategy.name=single", "train.memory_gb=0.005"], ...)):
+            with self.subTest(words):
+                found = self.advised(*words)
+                if advised is ...:
+                    self.assertIsNotNone(found)
+                else:
+                    self.assertEqual(found, advised)
 
     def test_a_mesh_that_cannot_be(self):
         self.refused("memory", "gpt", "--mesh", "tensor=3", says=["heads"])

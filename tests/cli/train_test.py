@@ -114,12 +114,20 @@ class Learning(CliTest):
 class Workers(CliTest):
     """Many workers, however they were started."""
 
-    def hash_of(self, *launcher, workers=()):
-        words = [*launcher, BINARY, "train", *SMALL, "--quiet", "--json", "comm.algorithm=ring", *workers]
+    def launched(self, *words):
+        """The result of a program that trains, perhaps under a launcher, which puts ranks before lines."""
         done = subprocess.run(words, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=self.deadline_s, check=False)
         self.assertEqual(done.returncode, 0, f"{words}\n{done.stdout}\n{done.stderr}")
         lines = [line.partition("] ")[2] if line.startswith("[") else line for line in done.stdout.splitlines()]
-        result = json.loads("\n".join(lines))
+        return json.loads("\n".join(lines))
+
+    def mpirun(self):
+        """How Open MPI starts four ranks; empty where there is none."""
+        self.environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+        return ["mpirun", "--oversubscribe", "-np", "4"] if shutil.which("mpirun") else []
+
+    def hash_of(self, *launcher, workers=()):
+        result = self.launched(*launcher, BINARY, "train", *SMALL, "--quiet", "--json", "comm.algorithm=ring", *workers)
         self.assertEqual(result["workers"], 4)
         return result["state_hash"]
 
@@ -129,9 +137,25 @@ class Workers(CliTest):
         self.assertEqual(threads, self.hash_of(BINARY, "run", "-np", "2", "--", workers=["--workers", "4"]), "two processes, two workers each")
         if "gloo" in [row["key"] for row in self.json_of("list", "engines")["engines"]]:
             self.assertEqual(threads, self.hash_of(BINARY, "run", "-np", "4", "--", workers=["comm.engine=gloo"]))
-        if shutil.which("mpirun"):
-            self.environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-            self.assertEqual(threads, self.hash_of("mpirun", "--oversubscribe", "-np", "4"))
+        if self.mpirun():
+            self.assertEqual(threads, self.hash_of(*self.mpirun()))
+
+    def test_three_axes_follow_the_curve_of_one_worker(self):
+        text = self.folder / "text.txt"
+        text.write_text("".join(f"Of {i % 89} ships that sailed in the year {1500 + i % 97}, {i % 7} came home.\n" for i in range(1200)))
+        recipe = pathlib.Path(__file__).resolve().parents[2] / "recipes/text_gpt_3d.toml"
+        words = ["train", str(recipe), f"data.root={text}", "train.steps=6", "train.device=cpu", "train.threads=1", "train.checkpoints=false",
+                 "--quiet", "--json"]
+        alone = self.launched(BINARY, *words, "--mesh", "data=1")
+        self.assertEqual((alone["workers"], alone["steps"]), (1, 6))
+        launchers = [[BINARY, "run", "-np", "4", "--"]] + ([self.mpirun()] if self.mpirun() else [])
+        for launcher in launchers:
+            for mesh in ([], ["--mesh", "data=4", "parallel.zero=3"]):
+                with self.subTest(launcher=launcher[0], mesh=mesh):
+                    result = self.launched(*launcher, BINARY, *words, *mesh)
+                    self.assertEqual(result["workers"], 4)
+                    for loss in ("train_loss", "test_loss"):
+                        self.assertAlmostEqual(result[loss], alone[loss], delta=1e-5 * alone[loss])
 
     def test_a_killed_run_goes_on_with_other_workers(self):
         first = self.json_of("train", *SMALL, "--quiet", "--workers", "2", "train.steps=5", "comm.compression=topk")

@@ -114,7 +114,7 @@ TEST(Estimate, AHybridSharesLayersOverTheDataAxisWhateverTheStage) {
   EXPECT_EQ(kind.bytes[Category::activations], estimate(graph, plan).at(0).bytes[Category::activations]);
   plan.hybrid = "classifier*";
   EXPECT_THAT(message_of<ConfigError>([&] { require_fit(graph, plan, 250'000'000, "train.memory_gb"); }),
-              testing::Not(testing::AnyOf(HasSubstr("parallel.tensor="), HasSubstr("parallel.pipeline="))));
+              testing::Not(testing::AnyOf(HasSubstr("tensor="), HasSubstr("pipeline="))));
 }
 
 TEST(Estimate, CountsOffloadedStateApart) {
@@ -234,8 +234,28 @@ TEST(Fit, NamesTheCategoryAndTheNearestChangeThatFits) {
   EXPECT_THAT(refusal({}, 100), HasSubstr("smaller model"));
   const auto change = nearest_fit(graph, {.samples = 1}, 10 * m);
   ASSERT_TRUE(change.has_value());
-  EXPECT_THAT(change->settings, HasSubstr("parallel.data="));
+  EXPECT_THAT(change->settings, AllOf(HasSubstr("--workers "), HasSubstr("--mesh ")));
   EXPECT_LE(change->bytes, 10 * m);
+}
+
+TEST(Fit, SuggestsWhatTheRunAccepts) {
+  const graph::Graph graph = gpt(16, 128);
+  const std::int64_t m = graph.parameter_count();
+  EXPECT_EQ(nearest_fit(graph, {.samples = 1}, 14 * m)->settings, "--workers 2 --mesh data=1,pipeline=2");
+  const auto without_pipelines = [](const Plan& plan) {
+    if (plan.pipeline > 1) throw ConfigError("no");
+    return Settled{plan, "also.this=1"};
+  };
+  EXPECT_EQ(nearest_fit(graph, {.samples = 1}, 14 * m, without_pipelines)->settings, "--workers 2 --mesh data=1,tensor=2 also.this=1");
+  const auto nothing = [](const Plan&) -> Settled { throw ConfigError("no"); };
+  EXPECT_EQ(nearest_fit(graph, {.samples = 1}, 14 * m, nothing), std::nullopt);
+  const auto of_one_sample = [](const Plan& plan) {
+    Settled settled{plan};
+    settled.plan.samples = 1;
+    return settled;
+  };
+  const Plan wide{.samples = 256};
+  EXPECT_EQ(nearest_fit(graph, wide, need_of(graph, {.samples = 1}).bytes, of_one_sample)->settings, "") << "what it would be is counted";
 }
 
 TEST(Estimate, CountsTheBuffersOfGradientsInBf16) {

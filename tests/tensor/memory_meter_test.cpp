@@ -22,8 +22,31 @@ TEST(MemoryMeter, CountsWhatThisThreadHolds) {
   kept.reset();
   EXPECT_LT(meter.now(), 4096);
   MemoryMeter inner;
-  inner.reset_peak();
+  inner.reset_peaks();
   EXPECT_EQ(inner.peak(), inner.now());
+}
+
+TEST(MemoryMeter, CountsWhatTravelsApart) {
+  MemoryMeter meter;
+  const at::Tensor staying = at::empty({1 << 20});
+  TravellingBytes kept;
+  {
+    const at::Tensor sent = at::empty({1 << 20});
+    TravellingBytes counted(1 << 22);
+    EXPECT_LT(meter.staying(), (1 << 22) + 4096);
+    EXPECT_GE(meter.now(), 2 << 22);
+    counted.add(8);
+    EXPECT_EQ(meter.travelling_peak(), (1 << 22) + 8);
+    kept = std::move(counted);
+  }
+  meter.reset_peaks();
+  EXPECT_EQ(meter.travelling_peak(), (1 << 22) + 8) << "it was moved, and still counts";
+  kept = TravellingBytes();
+  meter.reset_peaks();
+  EXPECT_EQ(meter.travelling_peak(), 0);
+  EXPECT_LT(meter.staying_peak(), (1 << 22) + 4096);
+  std::thread([] { TravellingBytes(7).add(1); }).join();
+  EXPECT_EQ(meter.travelling_peak(), 0) << "another thread's";
 }
 
 }  // namespace
