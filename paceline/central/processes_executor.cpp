@@ -1,8 +1,8 @@
 // Servers and workers as processes, over gRPC or MPI (ps/transports/service.h). This is server 0's half, which has the Trainer: it assigns
-// minibatches by number, holds the first range of the arena, and reads the other ranges when the model is evaluated or saved.
+// minibatches by number, holds the first range of the arena, and reads the other ranges when the model is evaluated.
 //
-// A checkpoint has the state of all servers, and what workers keep for themselves: server 0 asks for both while nothing is in flight. When
-// a run is resumed, every process takes its own part of it (train/remote_processes.cpp).
+// Every process writes its own part of a checkpoint: the servers their ranges, workers what they keep for themselves. While nothing is in
+// flight, server 0 tells them to (process_holders.h). When a run is resumed, every process reads its own part (train/remote_processes.cpp).
 //
 // Workers join and leave: a minibatch whose worker is gone is assigned again. A restarted server 0 resumes from the run's last checkpoint
 // and assigns the minibatches after it, except those that are complete in its journal (ps.replica). minibatches.h keeps track of them.
@@ -23,11 +23,10 @@
 #include "paceline/central/central.h"
 #include "paceline/central/minibatches.h"
 #include "paceline/central/norm_reports.h"
+#include "paceline/central/process_holders.h"
 #include "paceline/central/recovery.h"
 #include "paceline/central/server_plan.h"
 #include "paceline/central/server_tensors.h"
-#include "paceline/central/state_message.h"
-#include "paceline/central/worker_states.h"
 #include "paceline/ps/transports/service.h"
 
 namespace paceline::central {
@@ -35,7 +34,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kFarewell = 10s;    // for workers to learn that there is no more work
+constexpr auto kFarewell = 10s;    // how long workers have to learn that there is no more work
 constexpr auto kTaskWait = 200ms;  // how long a worker's request for work may take
 
 const step::Context& checked(const step::Context& context, const Settings& settings) {
@@ -59,10 +58,11 @@ class ProcessesExecutor final : public Central {
         layout_(plan_.layout()),
         concurrent_(plan_.make_server(0)),
         options_(plan_.service_options(0)),
-        recovery_(settings(), *concurrent_, clock()),
-        minibatches_(ps().replica, ps().deadline()) {
-    options_.wants_state = [this](int worker) { return states_.wanted(worker); };
-    options_.keep = [this](int worker, std::string_view state) { states_.keep(worker, state); };
+        minibatches_(ps().replica, ps().deadline()),
+        recovery_(recover_from(beginning())),
+        holders_(leader(), orders_) {
+    options_.order = [this](int worker) { return orders_.order(worker); };
+    options_.answered = [this](int worker, std::string_view answer) { orders_.answered(worker, answer); };
     options_.next_task = [this](int worker, bool visits, bool& finished) { return next_task(worker, visits, finished); };
     options_.task_done = [this](int worker, const ps::Task& task, double loss_sum, double right, std::int64_t targets) {
       task_done(worker, {.number = task.step, .loss = loss_sum, .right = right, .targets = targets});
@@ -75,9 +75,6 @@ class ProcessesExecutor final : public Central {
       }
       changed_.notify_all();
     };
-    const bool was_here = cluster().restarts > 0 && recovery_.find_stem();  // else it was killed before the run began
-    if (!settings().resumes && was_here) begin_again(0, "begins anew, since there was no checkpoint yet");
-    else if (!settings().resumes) recovery_.begin();
     server_ = ps::serve(cluster(), concurrent_, layout_, options_);
   }
 
@@ -116,64 +113,52 @@ class ProcessesExecutor final : public Central {
 
   void show(const std::string&) override {
     drain();
-    auto* parameters = module().arena().parameters().data_ptr<float>();
-    if (cluster().servers.size() > 1) {
-      if (!observer_) {
-        ps::JoinOptions options = plan_.join_options();
-        options.worker = ps::kObserver;
-        observer_ = ps::join(cluster(), layout_, options);
-        check_resumed();
-      }
-      observer_->pull(parameters, 0);
-    }
-    concurrent_->with([&](ps::Server& server) { server.show(parameters); });  // the first range is here
+    if (cluster().servers.size() > 1) observer().pull(module().arena().parameters().data_ptr<float>(), 0);
+    show_own();
     module().refresh();
-    if (layout_.statistics > 0)
-      concurrent_->with([&](ps::Server& server) { at::Tensor(module().statistics().parameters()).copy_(tensors(server).statistics()); });
   }
   void resume_training() override {}
   bool reads_batches() const override { return false; }
 
-  // After show(), so nothing is in flight.
+  step::Holders* holders() override { return &holders_; }
+
+  // After the roll call, so nothing is in flight.
   std::vector<step::NamedTensor> save() override {
-    ask_workers();
     std::vector<step::NamedTensor> state = concurrent_->with([&](ps::Server& server) {
       std::vector<step::NamedTensor> own = tensors(server).save(server_prefix(0));
-      if (const std::optional<std::int64_t> journal = recovery_.snapshot_taken(own, server_prefix(0)))
-        // It is not known here whether the last checkpoint was written completely; the one before it still has its journals.
-        recovery_.forget_before(std::exchange(journal_before_, std::exchange(journal_, *journal)));
+      recovery_->snapshot_taken(own, server_prefix(0));
       return own;
     });
-    if (observer_)
-      for (const std::string& packed : observer_->states())
-        for (step::NamedTensor& item : unpack_state(packed, "another server's state")) state.push_back(std::move(item));
-    states_.save(state);
+    holders_.add_absent_workers(state);
     return state;
   }
-  // The module has the checkpoint's parameters by now.
+  void checkpoint_complete(const std::function<std::vector<step::NamedTensor>()>& read) override {
+    holders_.remember(read);
+    recovery_->checkpoint_complete();
+  }
+  // The module's own range has the checkpoint's parameters by now.
   void load(std::span<const step::NamedTensor> state) override {
-    ensure(settings().resumes, "processes are told beforehand that a checkpoint follows, and serve nobody until then");
-    const bool was_here = cluster().restarts > 0 && recovery_.find_stem();
-    if (!was_here) check_servers(state, cluster().servers.size());
-    for (std::size_t i = 0; i < cluster().servers.size() && !was_here; ++i)
+    ensure(settings().resumes, "a server that loads a checkpoint was made to wait for it, and has served nobody");
+    const bool again = was_here();
+    if (!again) check_servers(state, cluster().servers.size());
+    for (std::size_t i = 0; i < cluster().servers.size() && !again; ++i)
       loaded_.push_back(step::find_saved(state, server_prefix(i) + kServerVersion).item<std::int64_t>());
     const std::int64_t version = concurrent_->with([&](ps::Server& server) {
-      if (was_here) tensors(server).load(state, server_prefix(0));
+      if (again) tensors(server).load(state, server_prefix(0));
       else tensors(server).load_anew(state, server_prefix(0));
       const float* parameters = module().arena().parameters().data_ptr<float>();
       if (!server.averages()) std::copy_n(parameters, server.length(), server.parameters());
       return server.version();
     });
-    states_.load(state, workers());
-    const std::int64_t journal = recovery_.journal_after(state, server_prefix(0));
-    if (was_here) return begin_again(journal, fmt::format("goes on with version {}, the run's last checkpoint", version));
-    journal_ = journal_before_ = journal;
-    recovery_.begin_with_checkpoint(journal);
+    holders_.remember([saved = saved_workers(state)] { return saved; });
+    const std::int64_t journal = journal_after(settings(), state, server_prefix(0));
+    recovery_ = recover_from(again ? restarted(journal, fmt::format("resumes from the run's last checkpoint, version {}", version))
+                                   : Beginning{.state = Beginning::State::checkpoint, .journal = journal});
   }
-  bool wants_checkpoint() const override { return recovery_.snapshot_due(); }
+  bool wants_checkpoint() const override { return recovery_->snapshot_due(); }
 
   observe::Served served() const override {
-    observe::Served served = concurrent_->with([](ps::Server& server) { return served_by(server); });
+    auto served = concurrent_->with([](ps::Server& server) { return served_by(server); });
     served.predictor_ms = served.loss_predictor_ms + served.step_predictor_ms;
     return served;
   }
@@ -184,34 +169,71 @@ class ProcessesExecutor final : public Central {
   ServerTensors tensors(ps::Server& server) const { return {server, module().device()}; }
   bool knows_workers() const override { return false; }  // workers in other processes do not send their running statistics
 
-  void begin_again(std::int64_t journal, const std::string& how) {
-    journal_ = journal_before_ = journal;
-    recovery_.resume(
-        journal, how, [this](auto... event) { minibatches_.replay(event...); },
-        [this] { return fmt::format("{} minibatches after it are complete", minibatches_.replayed()); });
+  std::unique_ptr<Recovery> recover_from(const Beginning& from) {
+    return std::make_unique<Recovery>(settings(), *concurrent_, clock(), from);
+  }
+  Beginning beginning() {
+    if (settings().resumes) return {.state = Beginning::State::awaited};
+    return was_here() ? restarted(0, "starts from the beginning, since there was no checkpoint yet") : Beginning{};
+  }
+  /// Whether it has run before and was lost. If it was lost before the run began, it has not.
+  bool was_here() const { return cluster().restarts > 0 && ServerFiles(settings(), clock()).find_stem(); }
+  Beginning restarted(std::int64_t journal, const std::string& how) {
+    return {.state = Beginning::State::restarted,
+            .journal = journal,
+            .how = how,
+            .progress = [this](auto... event) { minibatches_.replay(event...); },
+            .rest = [this] { return fmt::format("{} minibatches after it are complete", minibatches_.replayed()); }};
+  }
+
+  ProcessHolders::Leader leader() {
+    return {.range = plan_.range(0),
+            .servers = plan_.servers(),
+            .workers = workers(),
+            .workers_hold = ps().pushes_steps() || context().compression != "none",
+            .bring_up_to_date = [this] { show_own(); },
+            .observer = [this]() -> ps::RemoteClient& { return observer(); },
+            .workers_here = [this] { return workers_here(); },
+            .wake_workers = [this] { wake_workers(); },
+            .clock = clock(),
+            .patience = ps().patience()};
+  }
+
+  void show_own() {
+    drain();
+    concurrent_->with([&](ps::Server& server) {
+      server.show(module().arena().parameters().data_ptr<float>());
+      if (layout_.statistics > 0) at::Tensor(module().statistics().parameters()).copy_(tensors(server).statistics());
+    });
+  }
+
+  /// Those that wait for work look whether there is an order.
+  void wake_workers() {
+    const std::lock_guard lock(mutex_);
+    changed_.notify_all();
+    if (problem_) std::rethrow_exception(problem_);
+  }
+
+  ps::RemoteClient& observer() {
+    if (observer_) return *observer_;
+    ps::JoinOptions options = plan_.join_options();
+    options.worker = ps::kObserver;
+    auto joined = ps::join(cluster(), layout_, options);
+    check_resumed(*joined);
+    observer_ = std::move(joined);
+    return *observer_;
   }
 
   /// Before anything is evaluated or saved: the other servers look for the checkpoint themselves, each on the disk of its host.
-  void check_resumed() const {
-    for (const auto& [begin, version] : observer_->resumed()) {
+  void check_resumed(const ps::RemoteClient& observer) const {
+    for (const auto& [begin, version] : observer.resumed()) {
       const auto server = static_cast<std::size_t>(std::ranges::find(plan_.cuts(), begin) - plan_.cuts().begin());
       if (server < loaded_.size() && loaded_[server] != version)
         throw ConfigError(fmt::format(
-            "server {} goes on from another checkpoint than server 0: its version is {} there, and {} in that of server 0; give "
-            "all of them the same",
+            "server {} resumed from another checkpoint than server 0: its version is {} there, and {} in server 0's; give all of them "
+            "the same",
             server, version, loaded_[server]));
     }
-  }
-
-  /// Everybody asks for work, since nothing is in flight.
-  void ask_workers() {
-    if (!ps().pushes_steps() && context().compression == "none") return;  // they keep nothing
-    const auto look = [this] {
-      const std::lock_guard lock(mutex_);
-      changed_.notify_all();  // who waits for work is asked first
-      if (problem_) std::rethrow_exception(problem_);
-    };
-    states_.gather([this] { return workers_here(); }, look, clock(), ps().patience());
   }
 
   void task_done(int worker, const ps::Completed& sums) {
@@ -227,7 +249,7 @@ class ProcessesExecutor final : public Central {
     {
       const std::lock_guard lock(mutex_);
       if (!minibatches_.lose(worker, task, concurrent_->is_expected(worker), clock().now())) return;
-      log::warning("worker {} is gone; its minibatch {} is dealt out again", worker, task.batch + 1);
+      log::warning("worker {} is gone; its minibatch {} will be assigned again", worker, task.batch + 1);
     }
     changed_.notify_all();
   }
@@ -242,29 +264,29 @@ class ProcessesExecutor final : public Central {
     minibatches_.asks(worker, clock().now());
     try {
       changed_.wait_for(lock, cluster().ranks ? 0ms : kTaskWait,
-                        [&] { return over_ || problem_ || states_.wanted(worker) || something_to_do(); });
-      if (problem_) std::rethrow_exception(problem_);  // all workers are told of whatever ends the run
+                        [&] { return over_ || problem_ || orders_.any(worker) || something_to_do(); });
+      if (problem_) std::rethrow_exception(problem_);  // whatever ends the run, all workers are told
       finished = over_;
       if (over_ || !something_to_do()) return std::nullopt;
-    } catch (const PeerError&) {  // it waits for a worker that is late, and so does the run
+    } catch (const PeerError&) {  // a late worker keeps this one waiting, and with it the run
       problem_ = std::current_exception();
       changed_.notify_all();
       throw;
     }
     const ps::Task task = minibatches_.assign(worker);
-    if (recovery_.journals()) concurrent_->assign(worker, task.step);
+    if (recovery_->journals()) concurrent_->assign(worker, task.step);
     changed_.notify_all();
     return task;
   }
 
-  /// Nothing is in flight, and nothing starts while the lock is held.
+  /// Waits until nothing is in flight; nothing starts while the lock is held.
   std::unique_lock<std::mutex> drain() {
     std::unique_lock lock(mutex_);
     wait_for_progress(lock, [&] { return minibatches_.all_complete(); });
     return lock;
   }
 
-  /// The workers that the end does not wait for: if the run fails, those that still compute.
+  /// How many workers the end of the run does not wait for: if it fails, those that are still computing.
   std::int64_t missing() const {
     const std::lock_guard lock(mutex_);
     return problem_ ? std::ssize(minibatches_.assigned()) : 0;
@@ -276,8 +298,8 @@ class ProcessesExecutor final : public Central {
   }
   std::int64_t connected() const { return std::ssize(workers_here()); }
 
-  /// Waits as long as minibatches are finished from time to time, or could be: a silent worker is forgotten, and one that others wait for
-  /// too long becomes the problem (next_task). Ranks send no heartbeats, so a long computation may be taken for a stopped rank.
+  /// Waits for the condition as long as minibatches may still finish: a silent worker is forgotten, and one that keeps others waiting too
+  /// long ends the run (next_task). Ranks send no heartbeats, so a long computation may look like a stopped rank.
   template <class Condition>
   void wait_for_progress(std::unique_lock<std::mutex>& lock, const Condition& condition) {
     while (!condition()) {
@@ -288,10 +310,10 @@ class ProcessesExecutor final : public Central {
       if (moved) continue;
       const auto& assigned = minibatches_.assigned();
       const std::string computing =
-          assigned.empty() ? "nobody computes one" : fmt::format("computing: {}", fmt::join(std::views::keys(assigned), ", "));
+          assigned.empty() ? "no worker is computing one" : fmt::format("computing: {}", fmt::join(std::views::keys(assigned), ", "));
       const std::string what = fmt::format("no worker finished a minibatch for {:.1f} s ({})", seconds(ps().patience()), computing);
       if (!assigned.empty() && !cluster().ranks) {
-        log::warning("{}; they are heard of, and waited for", what);
+        log::warning("{}; they are alive, so the run waits for them", what);
         continue;
       }
       lock.unlock();  // the server's lock comes before this one
@@ -305,15 +327,15 @@ class ProcessesExecutor final : public Central {
   ps::ArenaLayout layout_;
   std::shared_ptr<ps::ConcurrentServer> concurrent_;
   ps::ServiceOptions options_;
-  Recovery recovery_;
-  std::vector<std::int64_t> loaded_;               // the versions of all servers in the checkpoint that the run began with
-  std::int64_t journal_ = 0, journal_before_ = 0;  // that the last checkpoint, and the one before it, begins with
+  std::vector<std::int64_t> loaded_;  // the versions of all servers in the checkpoint from which the run resumed
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   Minibatches minibatches_;
+  std::unique_ptr<Recovery> recovery_;
   bool over_ = false;
   std::exception_ptr problem_;  // set: the service has ended
-  WorkerStates states_;
+  WorkerOrders orders_;
+  ProcessHolders holders_;
   std::unique_ptr<ps::Service> server_;
   std::unique_ptr<ps::RemoteClient> observer_;
 };

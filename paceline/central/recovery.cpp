@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <thread>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -14,33 +15,25 @@ namespace paceline::central {
 namespace {
 
 constexpr const char* kJournal = "bookkeeping.journal";
-constexpr auto kLookForFolder = std::chrono::milliseconds(50);  // how often the run's folder is looked for
+constexpr auto kLookForFolder = std::chrono::milliseconds(50);  // how often it looks for the run's folder
 
 ConfigError no_folder(const ps::Cluster& cluster) {
   return ConfigError(fmt::format(
-      "server {} finds no folder of this run in {}, for its snapshots and its journal (ps.replica); start it with paceline run, "
-      "and let all hosts share train.runs",
+      "server {} found no folder of this run in {} for its snapshots and its journal (ps.replica); start it with paceline run, and "
+      "let all hosts share train.runs",
       cluster.index, cluster.runs));
 }
 
 }  // namespace
 
-Recovery::Recovery(const Settings& settings, ps::ConcurrentServer& concurrent, const Clock& clock)
-    : settings_(settings),
-      concurrent_(concurrent),
-      clock_(clock),
-      journals_(settings.ps.replica ? std::make_unique<ps::Journals>([this] { return find_stem(); }) : nullptr) {
-  if (journals_ && settings.cluster.job.empty()) throw no_folder(settings.cluster);
-}
-
-std::optional<std::filesystem::path> Recovery::find_stem() const {
+std::optional<std::filesystem::path> ServerFiles::find_stem() const {
   const ps::Cluster& cluster = settings_.cluster;
   const auto folder = cluster.job.empty() ? std::nullopt : observe::RunFolder::find(cluster.runs, cluster.job);
   if (!folder) return std::nullopt;
   return folder->servers() / fmt::format("server-{}", cluster.index);
 }
 
-std::filesystem::path Recovery::await_stem() const {
+std::filesystem::path ServerFiles::await_stem() const {
   const Nanoseconds until = clock_.now() + settings_.ps.patience();
   for (;; std::this_thread::sleep_for(kLookForFolder)) {
     if (const auto stem = find_stem()) return *stem;
@@ -48,33 +41,38 @@ std::filesystem::path Recovery::await_stem() const {
   }
 }
 
-bool Recovery::restartable() const {
+bool ServerFiles::restartable() const {
   return settings_.ps.snapshot_s > 0 && !settings_.cluster.job.empty() && settings_.cluster.max_restarts > 0;
 }
 
-void Recovery::begin(std::int64_t first) {
-  if (!journals_) return;
-  journals_->begin_with(first);
-  concurrent_.write_to(journals_->next());
+Recovery::Recovery(const Settings& settings, ps::ConcurrentServer& concurrent, const Clock& clock, const Beginning& from)
+    : settings_(settings), concurrent_(concurrent), clock_(clock), files_(settings, clock), last_(from.journal), before_(from.journal) {
+  if (settings.ps.replica && settings.cluster.job.empty()) throw no_folder(settings.cluster);
+  if (from.state == Beginning::State::awaited) return;
+  if (settings.ps.replica) journals_ = std::make_unique<ps::Journals>([files = files_] { return files.find_stem(); });
+  if (from.state == Beginning::State::restarted) {
+    replay(from);
+    return;
+  }
+  if (journals_) {  // the first is written once the run's folder exists
+    journals_->begin_with(from.journal);
+    concurrent_.write_to(journals_->next());
+  }
+  if (from.state == Beginning::State::checkpoint) concurrent_.begin_again(/*knows_round=*/true);
 }
 
-void Recovery::begin_with_checkpoint(std::int64_t first) {
-  begin(first);
-  concurrent_.begin_again(/*knows_round=*/true);
-}
-
-void Recovery::resume(std::int64_t first, const std::string& how, const ps::Journal::Progress& progress,
-                      const std::function<std::string()>& rest) {
-  std::string after = "updates after it are lost in its range, and the other servers keep theirs";
+void Recovery::replay(const Beginning& from) {
+  std::string after = "later updates of its range are lost, and the other servers keep theirs";
   if (journals_) {
     const std::int64_t replayed = concurrent_.with([&](ps::Server& server) {
-      const std::int64_t pushes = journals_->replay(server, first, progress);
+      const std::int64_t pushes = journals_->replay(server, from.journal, from.progress);
       concurrent_.write_to(journals_->next());
       return pushes;
     });
-    after = fmt::format("{} pushes after it came from its journal, {}none is lost", replayed, rest ? rest() + ", and " : "and ");
+    after = fmt::format("{} later pushes were replayed from its journal, {}none is lost", replayed,
+                        from.rest ? from.rest() + ", and " : "and ");
   }
-  log::warning("server {} was started again and {}; {}", settings_.cluster.index, how, after);
+  log::warning("server {} was restarted and {}; {}", settings_.cluster.index, from.how, after);
   concurrent_.begin_again(journals() || settings_.cluster.servers.size() == 1);
 }
 
@@ -87,12 +85,17 @@ std::optional<std::int64_t> Recovery::snapshot_taken(std::vector<step::NamedTens
   if (!journals_) return std::nullopt;
   concurrent_.write_to(journals_->next());
   snapshot.push_back({prefix + kJournal, at::tensor({journals_->number()}, at::kLong)});
-  return journals_->number();
+  return last_ = journals_->number();
 }
 
-std::int64_t Recovery::journal_after(std::span<const step::NamedTensor> snapshot, const std::string& prefix) const {
+void Recovery::checkpoint_complete() {
+  const std::int64_t before = std::exchange(before_, last_);
+  if (journals_) forget_before(before);
+}
+
+std::int64_t journal_after(const Settings& settings, std::span<const step::NamedTensor> snapshot, const std::string& prefix) {
   const at::Tensor saved = step::saved_or_none(snapshot, prefix + kJournal);
-  return journals_ && saved.defined() ? saved.item<std::int64_t>() : 0;
+  return settings.ps.replica && saved.defined() ? saved.item<std::int64_t>() : 0;
 }
 
 }  // namespace paceline::central

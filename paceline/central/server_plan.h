@@ -37,6 +37,7 @@ class ServerPlan {
 
   std::size_t servers() const { return cuts_.size() - 1; }
   const std::vector<std::int64_t>& cuts() const { return cuts_; }  // range i is [cuts[i], cuts[i+1])
+  step::Holders::Range range(std::size_t index) const { return {cuts_[index], cuts_[index + 1]}; }
   /// The whole arena as a server sees it.
   ps::Server::Setup whole() const;
   /// The server of range `index`, initialised with the module's parameters.

@@ -19,42 +19,42 @@ std::filesystem::path file_at(const std::filesystem::path& stem) { return stem.s
 
 ServerSnapshots::ServerSnapshots(const Settings& settings, ps::ConcurrentServer& concurrent, const Clock& clock, Files files,
                                  const std::vector<step::NamedTensor>* checkpoint)
-    : settings_(settings), concurrent_(concurrent), files_(std::move(files)), recovery_(settings, concurrent, clock) {
-  const auto stem = recovery_.find_stem();
-  const bool was_here = settings.cluster.restarts > 0 && (!checkpoint || (stem && std::filesystem::exists(file_at(*stem))));
-  if (was_here) restore();
-  else if (checkpoint) begin_with(*checkpoint);
-  else recovery_.begin();
-  if (recovery_.journals()) recovery_.await_stem();  // before anything is acknowledged that belongs in a journal
+    : settings_(settings),
+      concurrent_(concurrent),
+      files_(std::move(files)),
+      recovery_(settings, concurrent, clock, begin(ServerFiles(settings, clock), checkpoint)) {
+  const ServerFiles& places = recovery_.files();
+  if (checkpoint && !restored_ && places.restartable()) write(file_at(places.await_stem()));
+  if (recovery_.journals()) places.await_stem();  // before anything is acknowledged that belongs in a journal
 }
 
-// The server was made with the checkpoint's parameters.
-void ServerSnapshots::begin_with(std::span<const step::NamedTensor> checkpoint) {
+Beginning ServerSnapshots::begin(const ServerFiles& places, const std::vector<step::NamedTensor>* checkpoint) {
+  const auto stem = places.find_stem();
+  restored_ = settings_.cluster.restarts > 0 && (!checkpoint || (stem && std::filesystem::exists(file_at(*stem))));
+  if (restored_) return restore(places);
+  if (!checkpoint) return {};
   const ps::Cluster& cluster = settings_.cluster;
-  check_servers(checkpoint, cluster.servers.size());
+  check_servers(*checkpoint, cluster.servers.size());
   concurrent_.with([&](ps::Server& server) {
-    ServerTensors(server, at::kCPU).load_anew(checkpoint, server_prefix(static_cast<std::size_t>(cluster.index)));
+    ServerTensors(server, at::kCPU).load_anew(*checkpoint, server_prefix(static_cast<std::size_t>(cluster.index)));
   });
-  recovery_.begin_with_checkpoint(0);
-  if (recovery_.restartable()) write(file_at(recovery_.await_stem()));
+  return {.state = Beginning::State::checkpoint};
 }
 
-void ServerSnapshots::restore() {
-  const ps::Cluster& cluster = settings_.cluster;
+Beginning ServerSnapshots::restore(const ServerFiles& places) {
   if (settings_.ps.snapshot_s == 0)
     throw Error(
-        fmt::format("server {} was started again, and with ps.snapshot_s=0 its parameters were lost; resume the run from its last "
+        fmt::format("server {} was restarted, and with ps.snapshot_s=0 its parameters were lost; resume the run from its last "
                     "checkpoint",
-                    cluster.index));
-  const std::filesystem::path file = file_at(recovery_.await_stem());  // the servers may have been killed before the folder was created
-  std::string how = "begins anew, since there was no snapshot yet";
-  std::int64_t journal = 0;
+                    settings_.cluster.index));
+  const std::filesystem::path file = file_at(places.await_stem());  // the servers may have been killed before the folder was created
+  Beginning from{.state = Beginning::State::restarted, .how = "starts from the beginning, since there was no snapshot yet"};
   if (std::filesystem::exists(file)) {
-    journal = load(files_.read(file), file.string());
+    from.journal = load(files_.read(file), file.string());
     const auto age = std::filesystem::file_time_type::clock::now() - std::filesystem::last_write_time(file);
-    how = fmt::format("goes on with version {}, its snapshot of {:.1f} s ago", version_, std::chrono::duration<double>(age).count());
+    from.how = fmt::format("resumes from its snapshot of {:.1f} s ago, version {}", std::chrono::duration<double>(age).count(), version_);
   }
-  recovery_.resume(journal, how);
+  return from;
 }
 
 std::int64_t ServerSnapshots::load(std::span<const step::NamedTensor> snapshot, const std::string& file) {
@@ -67,15 +67,15 @@ std::int64_t ServerSnapshots::load(std::span<const step::NamedTensor> snapshot, 
     tensors.load(snapshot, kPrefix);
     tensors.parameters().copy_(saved);
     version_ = server.version();
-    return recovery_.journal_after(snapshot, kPrefix);
+    return journal_after(settings_, snapshot, kPrefix);
   });
 }
 
 void ServerSnapshots::write_if_due() {
   if (!recovery_.snapshot_due()) return;
   const ps::Cluster& cluster = settings_.cluster;
-  const auto stem = recovery_.find_stem();
-  if (!stem || concurrent_.with([&](ps::Server& server) { return server.version() == version_; })) recovery_.try_later();
+  const auto stem = recovery_.files().find_stem();
+  if (!stem || concurrent_.with([&](ps::Server& server) { return server.version() == version_; })) recovery_.postpone_snapshot();
   else return write(file_at(*stem));
   if (!stem)
     log::warning("server {} finds no folder of this run in {} and keeps no snapshot; let all hosts share train.runs", cluster.index,
@@ -97,7 +97,7 @@ void ServerSnapshots::write(const std::filesystem::path& file) {
     version_ = version;
     if (journal) recovery_.forget_before(*journal);
   } catch (const std::exception& problem) {
-    log::error("no snapshot of server {} at version {}: {}; training goes on", settings_.cluster.index, version, problem.what());
+    log::error("no snapshot of server {} at version {}: {}; training continues", settings_.cluster.index, version, problem.what());
   }
 }
 

@@ -27,10 +27,10 @@ class ServerSnapshots {
     std::function<std::vector<step::NamedTensor>(const std::filesystem::path&)> read;
   };
 
-  /// Call it before serving. Settings, server and clock outlive it. A restarted server continues from its last snapshot; if there is none
-  /// yet, it starts over and logs that. When first started, it begins with `checkpoint`, or with its present state if that is null. Throws
-  /// Error if a server is restarted and the recipe asks for no snapshots; DataError or ConfigError if the last snapshot is damaged or
-  /// belongs to another model; ConfigError if the checkpoint does not fit.
+  /// Create it before serving. Settings, server and clock outlive it. A restarted server continues from its last snapshot; if there is none
+  /// yet, it starts over and logs that. When first started, it begins with `checkpoint`, whose parameters it already has, or with its
+  /// present state if that is null. Throws Error if a server is restarted and the recipe asks for no snapshots; DataError or ConfigError if
+  /// the last snapshot is damaged or belongs to another model; ConfigError if the checkpoint does not fit.
   ServerSnapshots(const Settings& settings, ps::ConcurrentServer& concurrent, const Clock& clock, Files files,
                   const std::vector<step::NamedTensor>* checkpoint);
 
@@ -38,8 +38,8 @@ class ServerSnapshots {
   void write_if_due();
 
  private:
-  void restore();
-  void begin_with(std::span<const step::NamedTensor> checkpoint);
+  Beginning begin(const ServerFiles& places, const std::vector<step::NamedTensor>* checkpoint);
+  Beginning restore(const ServerFiles& places);
   std::int64_t load(std::span<const step::NamedTensor> snapshot,
                     const std::string& file);  // returns the number of the journal that follows
   void write(const std::filesystem::path& file);
@@ -47,8 +47,9 @@ class ServerSnapshots {
   const Settings& settings_;
   ps::ConcurrentServer& concurrent_;
   Files files_;
-  Recovery recovery_;
   std::int64_t version_ = 0;  // of the last one
+  bool restored_ = false;     // from one
+  Recovery recovery_;         // last: it is made with what the server begins with
 };
 
 }  // namespace paceline::central

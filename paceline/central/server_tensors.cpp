@@ -3,21 +3,34 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
 
 namespace paceline::central {
+namespace {
+
+constexpr const char* kWorkers = "ps.worker.";
+
+}  // namespace
 
 std::string server_prefix(std::size_t server) { return fmt::format("ps.{}.", server); }
-std::string worker_prefix(std::size_t worker) { return fmt::format("ps.worker.{}.", worker); }
+std::string worker_prefix(std::size_t worker) { return fmt::format("{}{}.", kWorkers, worker); }
 
 std::vector<step::NamedTensor> saved_worker(std::span<const step::NamedTensor> state, std::size_t worker) {
   const std::string prefix = worker_prefix(worker);
   std::vector<step::NamedTensor> found;
   for (const step::NamedTensor& item : state)
     if (item.name.starts_with(prefix)) found.push_back({item.name.substr(prefix.size()), item.tensor});
+  return found;
+}
+
+std::vector<step::NamedTensor> saved_workers(std::span<const step::NamedTensor> state) {
+  std::vector<step::NamedTensor> found;
+  for (const step::NamedTensor& item : state)
+    if (item.name.starts_with(kWorkers)) found.push_back(item);
   return found;
 }
 
@@ -33,14 +46,21 @@ at::Tensor ServerTensors::tensor(float* data, std::int64_t count) const {
 }
 
 std::vector<step::NamedTensor> ServerTensors::save(const std::string& prefix) const {
+  std::vector<step::NamedTensor> state = views(prefix);
+  for (step::NamedTensor& item : state)
+    if (!std::exchange(item.copied, true)) item.tensor = item.tensor.clone();
+  return state;
+}
+
+std::vector<step::NamedTensor> ServerTensors::views(const std::string& prefix) const {
   std::vector<step::NamedTensor> state;
-  for (const ps::Server::Array& array : server_.arrays())
-    state.push_back({.name = prefix + array.name, .tensor = tensor(array.data, array.count).clone(), .copied = true});
-  const std::vector<std::int64_t> numbers = server_.numbers();
-  state.push_back({prefix + kServerVersion, at::tensor({server_.version()}, at::kLong)});
-  state.push_back({prefix + kServerNumbers, at::tensor(at::ArrayRef<std::int64_t>(numbers))});
-  if (const std::vector<std::int64_t> ledger = server_.ledger(); !ledger.empty())
-    state.push_back({prefix + kServerLedger, at::tensor(at::ArrayRef<std::int64_t>(ledger))});
+  const auto add_numbers = [&](const char* name, at::ArrayRef<std::int64_t> numbers) {
+    state.push_back({.name = prefix + name, .tensor = at::tensor(numbers), .copied = true});
+  };
+  for (const ps::Server::Array& array : server_.arrays()) state.push_back({prefix + array.name, tensor(array.data, array.count)});
+  add_numbers(kServerVersion, server_.version());
+  add_numbers(kServerNumbers, server_.numbers());
+  if (const std::vector<std::int64_t> ledger = server_.ledger(); !ledger.empty()) add_numbers(kServerLedger, ledger);
   for (const ps::UpdateRule::State& row : server_.rule_state())
     state.push_back({.name = prefix + row.name, .tensor = at::tensor(at::ArrayRef<float>(row.values)), .copied = true});
   return state;

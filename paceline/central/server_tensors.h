@@ -16,6 +16,8 @@ std::string server_prefix(std::size_t server);
 std::string worker_prefix(std::size_t worker);
 /// A worker's tensors in the checkpoint, without the prefix; empty if it has none of that worker.
 std::vector<step::NamedTensor> saved_worker(std::span<const step::NamedTensor> state, std::size_t worker);
+/// The tensors of all workers in the checkpoint.
+std::vector<step::NamedTensor> saved_workers(std::span<const step::NamedTensor> state);
 /// ConfigError unless a checkpoint has exactly that many servers.
 void check_servers(std::span<const step::NamedTensor> state, std::size_t servers);
 
@@ -33,7 +35,9 @@ class ServerTensors {
   at::Tensor shown() const { return tensor(server_.shown(), server_.length()); }            // the parameters to evaluate with
   at::Tensor statistics() const { return tensor(server_.statistics(), server_.statistics_length()); }
 
-  /// A copy of its whole state except the parameters. Names begin with `prefix`.
+  /// Its whole state except the parameters, without a copy if possible. Names begin with `prefix`.
+  std::vector<step::NamedTensor> views(const std::string& prefix) const;
+  /// A copy of it.
   std::vector<step::NamedTensor> save(const std::string& prefix) const;
   /// Ignores the checkpoint's tensors of workers. ConfigError if it does not fit; then nothing has changed.
   void load(std::span<const step::NamedTensor> state, const std::string& prefix) const;

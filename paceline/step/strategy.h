@@ -18,6 +18,7 @@
 #include "paceline/nn/model.h"
 #include "paceline/observe/event.h"
 #include "paceline/optim/optimizer.h"
+#include "paceline/step/holders.h"
 #include "paceline/step/state.h"
 
 namespace paceline::step {
@@ -122,6 +123,10 @@ class Centralised {
   virtual void show(const std::string& view) = 0;
   /// Whether a checkpoint is due, in addition to those that the recipe asks for.
   virtual bool wants_checkpoint() const = 0;
+  /// The other processes that hold part of the state; null if this one holds all of it.
+  virtual Holders* holders() { return nullptr; }
+  /// The last checkpoint is complete on disk. `read` opens it and returns its tensors.
+  virtual void checkpoint_complete(const std::function<std::vector<NamedTensor>()>& read) { static_cast<void>(read); }
   virtual observe::Served served() const = 0;
 };
 

@@ -21,6 +21,7 @@
 
 namespace paceline::train {
 
+class OtherParts;
 using step::NamedTensor;
 
 struct Checkpoint {
@@ -69,6 +70,8 @@ void restore(std::span<const NamedTensor> saved, std::span<const NamedTensor> ta
 
 /// A hash of names, shapes and values: two runs that end in the same state have the same hash, however many workers and files hold it.
 std::string state_hash(std::span<const NamedTensor> tensors);
+/// The same if other processes hold parts of it; of the tensors whose names begin like this. HolderGone.
+std::string state_hash(std::span<const NamedTensor> tensors, const OtherParts& others, std::string_view beginning = {});
 /// The same if each worker has a part: the hash is passed from one to the next, and no tensor is. Collective.
 std::string state_hash(std::span<const NamedTensor> tensors, comm::Communicator& comm);
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ctime>
 #include <iterator>
 #include <map>
 #include <utility>
@@ -19,14 +18,9 @@
 namespace paceline::train {
 namespace {
 
-constexpr std::int64_t kLeastShard = 4 << 20;  // bytes: a smaller part is not worth its own file and sync
-constexpr double kFailed = 1e6;                // added to the workers' sum: more than the number of workers
-
-double thread_cpu_s() {
-  timespec time{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
+constexpr std::int64_t kLeastShard = 4 << 20;                      // bytes: a smaller part is not worth its own file and sync
+constexpr Nanoseconds kAskOthers = std::chrono::milliseconds(20);  // how often other processes are asked whether their parts are on disk
+constexpr double kFailed = 1e6;                                    // added to the workers' sum: more than the number of workers
 
 bool is_ready(const auto& future) { return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
 
@@ -49,9 +43,9 @@ std::filesystem::path Checkpointer::place() const {
   return pending_->shards == 1 ? checkpoint_file(folder(), pending_->step) : checkpoint_folder(folder(), pending_->step);
 }
 
-// All workers reach the same result, since they know who holds what. Replicated parts are divided by bytes among their holders, in order.
+// All workers know who holds what, so they reach the same result. Replicated parts are divided among their holders in order, by bytes.
 std::vector<NamedTensor> Checkpointer::own_part(std::span<const NamedTensor> tensors, const std::vector<HeldTensor>& holdings,
-                                                std::size_t& shards) const {
+                                                std::size_t others, std::size_t& shards) const {
   std::map<std::vector<int>, std::int64_t> alike, passed;  // bytes, by holders
   for (const HeldTensor& tensor : holdings)
     for (const HeldPart& part : tensor.parts) alike[part.holders] += part.bytes;
@@ -69,42 +63,36 @@ std::vector<NamedTensor> Checkpointer::own_part(std::span<const NamedTensor> ten
       one_file = one_file && writer == 0 && part.shape == tensor.shape;
       if (writer == comm_.rank()) own.push_back(tensors[*part.own]);
     }
-  shards = one_file ? 1 : static_cast<std::size_t>(comm_.size());
+  shards = one_file ? 1 : static_cast<std::size_t>(comm_.size()) + others;
   return own;
 }
 
-void Checkpointer::begin(const CheckpointMetadata& metadata, std::span<const NamedTensor> tensors, bool good) {
+void Checkpointer::begin(const CheckpointMetadata& metadata, std::span<const NamedTensor> tensors, bool good,
+                         const std::shared_ptr<OtherParts>& others) {
   finish();
   if (pruning_.valid()) pruning_.get();
   Pending& made = pending_.emplace();
   made.step = metadata.position.step, made.run = metadata, made.began = clock_.now(), made.good = good;
-  const std::vector<HeldTensor> holdings = gather_holdings(tensors, comm_);
+  const std::vector<HeldTensor> holdings = others ? holdings_of(tensors, others->reports()) : gather_holdings(tensors, comm_);
   for (const HeldTensor& tensor : holdings) made.tensors.push_back({.name = tensor.name, .shape = tensor.shape});
-  std::vector<ShardBox> boxes;
-  const std::vector<NamedTensor> own = own_part(tensors, holdings, made.shards);
-  for (const NamedTensor& item : own) boxes.push_back({item.name, item.first()});
-  auto host = std::make_shared<const HostTensors>(own, /*always=*/true);
+  auto copy = std::make_unique<const ShardCopy>(own_part(tensors, holdings, others ? others->count() : 0, made.shards));
   pace_.begun(seconds(made.began));
 
   const bool alone = made.shards == 1, sees = std::ranges::find(writers_, comm_.rank()) != writers_.end();
+  if (alone && !leads()) {
+    made.written.emplace();
+    return;
+  }
   const auto file = alone ? place() : place() / shard_file(static_cast<std::size_t>(comm_.rank()), made.shards);
-  const bool idle = alone && !leads();
-  made.part = std::async(std::launch::async, [=, host = std::move(host), boxes = std::move(boxes), run = metadata]() mutable {
-    Outcome outcome;
-    if (idle) return outcome;
-    const double before = thread_cpu_s();
-    try {
-      if (!sees) throw DataError(file.string(), "this worker cannot access the run's folder; let all hosts share train.runs");
-      std::filesystem::create_directories(file.parent_path());
-      const auto& views = host->views();
-      outcome.bytes = safetensors::write(file, views, alone ? pack_metadata(run, views) : pack_shard(views, boxes)).bytes;
-      host.reset();
-    } catch (const std::exception& problem) {
-      outcome.problem = problem.what();
-    }
-    outcome.cpu_s = thread_cpu_s() - before;
-    return outcome;
-  });
+  if (others && !alone) {
+    std::error_code seen_by_the_writers;
+    std::filesystem::create_directories(place(), seen_by_the_writers);
+    made.others = others;
+    made.others->write(place(), made.shards);
+  }
+  const MakeFolder folder = sees ? MakeFolder::yes : MakeFolder::no;
+  const auto as_whole = [metadata](const ShardCopy& whole) { return pack_metadata(metadata, whole.host.views()); };
+  made.part = alone ? write_in_background(file, folder, std::move(copy), as_whole) : write_in_background(file, folder, std::move(copy));
 }
 
 bool Checkpointer::part_is_there() {
@@ -116,9 +104,22 @@ bool Checkpointer::part_is_there() {
   return pending_->written.has_value();
 }
 
+bool Checkpointer::parts_are_there(bool wait) {
+  if (pending_->problem) return true;
+  if (wait && !pending_->written) pending_->part.wait();
+  if (!part_is_there()) return false;
+  if (!pending_->others || !pending_->written->problem.empty()) {
+    pending_->problem = pending_->written->problem;
+  } else if (wait || clock_.now() - pending_->asked >= kAskOthers) {
+    pending_->problem = pending_->others->outcome(wait);
+    pending_->asked = clock_.now();
+  }
+  return pending_->problem.has_value();
+}
+
 double Checkpointer::progress() {
-  if (!pending_ || pending_->concluded || !part_is_there()) return 0;
-  return pending_->written->problem.empty() ? 1 : 1 + kFailed;
+  if (!pending_ || pending_->concluded || !parts_are_there(/*wait=*/false)) return 0;
+  return pending_->problem->empty() ? 1 : 1 + kFailed;
 }
 
 void Checkpointer::heard(double sum) {
@@ -136,7 +137,7 @@ void Checkpointer::conclude(bool failed) {
 
 void Checkpointer::write_index() {
   const auto work = [folder = place(), shards = pending_->shards, run = pending_->run, tensors = std::move(pending_->tensors)]() mutable {
-    Outcome outcome;
+    Written outcome;
     try {
       const CheckpointIndex index = index_shards(folder, shards, run, std::move(tensors));
       outcome.bytes = write_atomically(folder / kIndexFile, pack_index(index)).bytes;
@@ -150,9 +151,9 @@ void Checkpointer::write_index() {
   pending_->all = std::async(std::launch::async, std::move(work));
 }
 
-// Worker 0 reports which worker could not write, and why; what the others have written is useless.
+// Worker 0 reports which worker could not write, and why. The shards of the others are useless then.
 void Checkpointer::lose() {
-  const std::vector<std::string> problems = gather_texts(comm_, pending_->written->problem);
+  const std::vector<std::string> problems = gather_texts(comm_, *pending_->problem);
   for (std::size_t rank = 0; leads() && rank < problems.size(); ++rank) {
     if (problems[rank].empty()) continue;
     alarm(comm_.size() > 1 ? fmt::format("worker {}: {}", rank, problems[rank]) : problems[rank]);
@@ -162,18 +163,19 @@ void Checkpointer::lose() {
   pending_->lost = true, pending_->result = false;
 }
 
-// At the end of a run it is tried again, without another message.
+// At the end of a run it is tried again; a second failure is not reported.
 void Checkpointer::alarm(const std::string& problem) {
   if (std::exchange(alarmed_step_, pending_->step) != pending_->step)
-    log::error("no checkpoint at step {}: {}; training goes on", pending_->step, problem);
+    log::error("no checkpoint at step {}: {}; training continues", pending_->step, problem);
 }
 
-bool Checkpointer::take_outcome(const Outcome& outcome) {
+bool Checkpointer::take_outcome(const Written& outcome) {
   if (!outcome.problem.empty()) {
     alarm(outcome.problem);
     return false;
   }
   ++total_.written;
+  last_ = place();
   bus_.emit(observe::CheckpointWritten{pending_->step, place().string(), outcome.bytes, clock_.now() - pending_->began});
   if (pending_->good) prune(place());
   return true;
@@ -186,7 +188,7 @@ void Checkpointer::prune(const std::filesystem::path& written) {
 }
 
 void Checkpointer::accept(std::int64_t step) {
-  if (pending_ && !pending_->result) {  // older ones are removed when it is complete
+  if (pending_ && !pending_->result) {  // older ones will be removed once it is complete
     pending_->good = true;
     return;
   }
@@ -195,11 +197,11 @@ void Checkpointer::accept(std::int64_t step) {
   prune(std::filesystem::is_directory(parts, none) ? parts : checkpoint_file(folder(), step));
 }
 
-// A disk may be slow, so there is no deadline here.
+// There is no deadline here: a disk may be slow.
 bool Checkpointer::finish() {
   if (pending_) {
     if (!pending_->concluded) {
-      if (!pending_->written) pending_->part.wait();
+      parts_are_there(/*wait=*/true);
       std::vector<double> sum = {progress()};
       if (comm_.size() > 1) comm_.run(comm::allreduce(sum, {.deadline = comm::kUntilTheEnd}));
       conclude(sum[0] >= kFailed);

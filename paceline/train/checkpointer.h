@@ -3,8 +3,9 @@
 //
 // Replicated state is divided among those of its holders that can access the run's folder, so that none copies and writes all of it; a
 // worker writes what it alone holds. If that makes one file, worker 0 writes it. Otherwise each worker writes a shard, and worker 0 the
-// index once all have reported that theirs is on disk, which they do the next time they meet. A full disk, or any other error, does not
-// end a run: the last good checkpoint stays, with an alarm.
+// index once all have reported that theirs is on disk, which they do the next time they meet. Servers and workers of a parameter server
+// that are processes write shards too: worker 0, the only one, tells them to, and asks them whether theirs is on disk. A full disk, or any
+// other error, does not end a run: the last good checkpoint stays, with an alarm.
 #pragma once
 
 #include <filesystem>
@@ -21,6 +22,8 @@
 #include "paceline/train/checkpoint_index.h"
 #include "paceline/train/checkpoint_pace.h"
 #include "paceline/train/holdings.h"
+#include "paceline/train/other_parts.h"
+#include "paceline/train/shard_write.h"
 
 namespace paceline::train {
 
@@ -35,19 +38,22 @@ class Checkpointer {
   /// Worker 0 sends the run's folder to the others. Collective. Communicator, bus and clock outlive it.
   Checkpointer(comm::Communicator& comm, observe::Bus& bus, const Clock& clock, const std::filesystem::path& run, const Settings& settings);
 
-  /// Copies what this worker writes, and begins to write it. `good`: the state is known to be good, so that older checkpoints may be
-  /// removed. Completes one that is in progress first. Collective.
-  void begin(const CheckpointMetadata& metadata, std::span<const NamedTensor> tensors, bool good);
-  /// How long training paused for the last one.
+  /// Copies what this worker writes, and starts writing it. `good`: the state is known to be good, so older checkpoints may be
+  /// removed. `others`: processes that hold the rest of the state. Completes one that is in progress first. Collective.
+  void begin(const CheckpointMetadata& metadata, std::span<const NamedTensor> tensors, bool good,
+             const std::shared_ptr<OtherParts>& others = nullptr);
+  /// Adds to the time for which training paused.
   void paused(double seconds) { pace_.spent(seconds), total_.paused_s += seconds; }
   /// The cost of all of them so far.
   const observe::Checkpointing& total() const { return total_; }
-  /// Waits until the last one that was begun is complete or has failed, and returns which. Collective.
+  /// Waits until the last one is complete or has failed; returns whether it is complete. Collective.
   bool finish();
-  /// The model turned out to be good at `step`, and so is the last checkpoint: older ones may be removed. Worker 0 calls it.
+  /// The last one that was written completely, on worker 0; empty if there is none yet.
+  const std::filesystem::path& last() const { return last_; }
+  /// The model was found to be good at `step`, and with it the last checkpoint: older ones may be removed. Called on worker 0.
   void accept(std::int64_t step);
 
-  /// What the workers add up whenever they meet, and the sum: so worker 0 learns that all parts are on disk.
+  /// Each worker's contribution to a sum over all of them, and that sum, at every report: so worker 0 learns that all parts are on disk.
   double progress();
   void heard(double sum);
 
@@ -58,11 +64,6 @@ class Checkpointer {
   std::filesystem::path folder() const { return run_ / "checkpoints"; }
 
  private:
-  struct Outcome {
-    std::int64_t bytes = 0;
-    double cpu_s = 0;
-    std::string problem;  // empty: it is on disk
-  };
   /// The one in progress.
   struct Pending {
     std::int64_t step = 0;
@@ -71,23 +72,27 @@ class Checkpointer {
     std::size_t shards = 1;
     Nanoseconds began{0};
     bool good = false;
-    std::future<Outcome> part;                // this worker's
-    std::optional<Outcome> written;           // its result, once it is known
+    std::future<Written> part;                // this worker's
+    std::optional<Written> written;           // its result, once it is known
+    std::shared_ptr<OtherParts> others;       // that other processes write; null: there are none
+    std::optional<std::string> problem;       // of any part, once it is known; empty: they are on disk
+    Nanoseconds asked{0};                     // when the others were, whether theirs are
     bool concluded = false, lost = false;     // all workers know that all parts are on disk; that one never will be
-    std::optional<std::future<Outcome>> all;  // worker 0: the index
-    std::optional<bool> result;               // on worker 0; where it is lost, or has no index, on all
+    std::optional<std::future<Written>> all;  // worker 0: the index
+    std::optional<bool> result;               // on worker 0; on all if it is lost, or is one file
   };
 
   bool leads() const { return comm_.rank() == 0; }
   std::filesystem::path place() const;
-  std::vector<NamedTensor> own_part(std::span<const NamedTensor> tensors, const std::vector<HeldTensor>& holdings,
+  std::vector<NamedTensor> own_part(std::span<const NamedTensor> tensors, const std::vector<HeldTensor>& holdings, std::size_t others,
                                     std::size_t& shards) const;
   bool part_is_there();
+  bool parts_are_there(bool wait);
   void conclude(bool failed);  // all parts are on disk, or one never will be; collective
   void write_index();
   void lose();  // collective
   void alarm(const std::string& problem);
-  bool take_outcome(const Outcome& outcome);  // of the whole, on worker 0
+  bool take_outcome(const Written& outcome);  // of the whole, on worker 0
   void prune(const std::filesystem::path& written);
 
   comm::Communicator& comm_;
@@ -102,6 +107,7 @@ class Checkpointer {
   observe::Checkpointing total_;
   bool last_good_ = true;  // the last one that has ended
   std::int64_t alarmed_step_ = -1;
+  std::filesystem::path last_;
 };
 
 }  // namespace paceline::train

@@ -25,15 +25,6 @@ struct Claim {
   Extents whole, first, shape;
 };
 
-// A line for each item: name, bytes of an element, and three lists of numbers.
-std::string written(std::span<const step::NamedTensor> tensors) {
-  std::string text;
-  for (const step::NamedTensor& item : tensors)
-    text += fmt::format("{}\t{}\t{}\t{}\t{}\n", item.name, item.held() ? item.tensor.element_size() : 0, fmt::join(item.shape(), ","),
-                        fmt::join(item.first(), ","), fmt::join(item.tensor.sizes(), ","));
-  return text;
-}
-
 Extents numbers_in(std::string_view text) {
   Extents numbers;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -88,8 +79,15 @@ class Merge {
       if (i == 0 || claim.name != claims[i - 1].name) behind = place_of(claim.name, behind) + 1;
       HeldTensor& tensor = tensors_[claim.name];
       tensor.name = claim.name;
-      if (claim.element > 0) add_part(tensor, claim, ranks, own ? std::optional(i) : std::nullopt);
+      if (claim.element > 0) add_part(tensor, claim, ranks, i, own);
     }
+  }
+
+  /// The same for another process; new names are placed last.
+  void append(const std::vector<Claim>& claims, int rank) {
+    for (const Claim& claim : claims)
+      if (tensors_.try_emplace(claim.name).second) order_.push_back(claim.name), tensors_[claim.name].name = claim.name;
+    add(claims, {rank}, false);
   }
 
   std::vector<HeldTensor> finish() {
@@ -111,7 +109,7 @@ class Merge {
     return expected;
   }
 
-  static void add_part(HeldTensor& tensor, const Claim& claim, const std::vector<int>& ranks, std::optional<std::size_t> own) {
+  static void add_part(HeldTensor& tensor, const Claim& claim, const std::vector<int>& ranks, std::size_t item, bool own) {
     if (tensor.parts.empty()) tensor.shape = claim.whole, tensor.element = claim.element;
     if (tensor.shape != claim.whole || tensor.element != claim.element)
       throw InternalError(fmt::format("workers disagree on the shape or the type of '{}'", claim.name));
@@ -119,10 +117,10 @@ class Merge {
     auto part = std::ranges::find_if(tensor.parts, same);
     if (part == tensor.parts.end()) {
       const std::int64_t count = std::accumulate(claim.shape.begin(), claim.shape.end(), std::int64_t{1}, std::multiplies{});
-      part = tensor.parts.insert(part, {claim.first, claim.shape, count * claim.element, {}, {}});
+      part = tensor.parts.insert(part, {claim.first, claim.shape, count * claim.element, {}, {}, item});
     }
     part->holders.insert(part->holders.end(), ranks.begin(), ranks.end());
-    if (own) part->own = own;
+    if (own) part->own = item;
   }
 
   std::vector<std::string> order_;
@@ -136,6 +134,15 @@ bool apart(const HeldPart& left, const HeldPart& right) {
 }
 
 }  // namespace
+
+// A line for each item: name, bytes of an element, and three lists of numbers.
+std::string report_of(std::span<const step::NamedTensor> tensors) {
+  std::string text;
+  for (const step::NamedTensor& item : tensors)
+    text += fmt::format("{}\t{}\t{}\t{}\t{}\n", item.name, item.held() ? item.tensor.element_size() : 0, fmt::join(item.shape(), ","),
+                        fmt::join(item.first(), ","), fmt::join(item.tensor.sizes(), ","));
+  return text;
+}
 
 bool HeldPart::held_by(int rank) const { return std::ranges::binary_search(holders, rank); }
 
@@ -159,16 +166,17 @@ bool make_a_whole(const std::vector<std::int64_t>& shape, std::span<const HeldPa
   return !parts.empty() && covered == elements(shape);
 }
 
-std::vector<HeldTensor> holdings_of(std::span<const step::NamedTensor> tensors) {
+std::vector<HeldTensor> holdings_of(std::span<const step::NamedTensor> tensors, std::span<const std::string> others) {
   Merge merge;
-  merge.add(claims_in(written(tensors)), {0}, true);
+  merge.add(claims_in(report_of(tensors)), {0}, true);
+  for (std::size_t i = 0; i < others.size(); ++i) merge.append(claims_in(others[i]), static_cast<int>(i) + 1);
   return merge.finish();
 }
 
 std::vector<HeldTensor> gather_holdings(std::span<const step::NamedTensor> tensors, comm::Communicator& comm) {
   if (comm.size() == 1) return holdings_of(tensors);
   Merge merge;
-  const std::vector<std::string> texts = gather_all(written(tensors), comm);
+  const std::vector<std::string> texts = gather_all(report_of(tensors), comm);
   std::vector<int> everybody(static_cast<std::size_t>(comm.size()));
   std::iota(everybody.begin(), everybody.end(), 0);
   if (texts.size() == 1) merge.add(claims_in(texts[0]), everybody, true);

@@ -18,6 +18,7 @@ struct HeldPart {
   std::int64_t bytes = 0;
   std::vector<int> holders;        // ascending
   std::optional<std::size_t> own;  // its index in this worker's report
+  std::size_t of_first = 0;        // its index in the report of the first holder
 
   bool held_by(int rank) const;
 };
@@ -32,8 +33,10 @@ struct HeldTensor {
 /// In rank 0's order of the state; names that it does not report are placed where the others report them. Collective. InternalError if the
 /// parts do not cover a tensor.
 std::vector<HeldTensor> gather_holdings(std::span<const step::NamedTensor> tensors, comm::Communicator& comm);
-/// For a single worker that holds everything.
-std::vector<HeldTensor> holdings_of(std::span<const step::NamedTensor> tensors);
+/// For a single worker that holds everything, or everything but what `others` report to it: they are numbered from 1 on.
+std::vector<HeldTensor> holdings_of(std::span<const step::NamedTensor> tensors, std::span<const std::string> others = {});
+/// What a worker holds, as a text.
+std::string report_of(std::span<const step::NamedTensor> tensors);
 
 /// Whether the boxes are disjoint and cover exactly `shape`.
 bool make_a_whole(const std::vector<std::int64_t>& shape, std::span<const HeldPart> parts);

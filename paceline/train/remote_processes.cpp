@@ -13,12 +13,13 @@
 #include "paceline/central/server_plan.h"
 #include "paceline/central/server_snapshots.h"
 #include "paceline/central/server_tensors.h"
-#include "paceline/central/state_message.h"
 #include "paceline/comm/engine.h"
 #include "paceline/ps/transports/service.h"
+#include "paceline/step/boxes.h"
 #include "paceline/train/checkpoint.h"
 #include "paceline/train/feed.h"
 #include "paceline/train/from_recipe.h"
+#include "paceline/train/part_holder.h"
 #include "paceline/train/weights.h"
 
 namespace paceline::train {
@@ -41,13 +42,14 @@ void load_model(nn::Model& module, const Checkpoint& checkpoint) {
 
 /// What such a process has in common with server 0's Trainer.
 struct Remote {
-  Remote(const Recipe& given, const Workload& workload, const ps::Cluster& cluster, const Checkpoint* resumed)
+  /// `resumes`: the module's weights come from a checkpoint, and model.weights is not read.
+  Remote(const Recipe& given, const Workload& workload, const ps::Cluster& cluster, bool resumes)
       : recipe(checked(recipe_for(given, cluster))),
         // It is unknown how many of the other processes are on this host: one thread, unless the launcher, which knows, sets a number.
         threads(recipe.train.threads > 0 ? static_cast<int>(recipe.train.threads) : usual_threads(1)),
         network(network_of(recipe, workload)),
         datasets(make_datasets(recipe, workload)),
-        module(make_module(workload, resumed)),
+        module(make_module(workload, resumes)),
         context(context_of(recipe, workload, *module, /*stages=*/{}, mesh, bus, clock, threads)),
         settings(servers_of(recipe, cluster)),
         plan(context, settings, std::ssize(cluster.servers)) {
@@ -56,11 +58,9 @@ struct Remote {
   Remote(const Remote&) = delete;  // its members refer to each other
   Remote& operator=(const Remote&) = delete;
 
-  std::shared_ptr<nn::Model> make_module(const Workload& workload, const Checkpoint* resumed) const {
+  std::shared_ptr<nn::Model> make_module(const Workload& workload, bool resumes) const {
     configure_libtorch(recipe, threads);
-    auto made = make_model(recipe, workload, datasets.training->info(), mesh, resumed ? "" : recipe.model.weights, clock).model;
-    if (resumed) load_model(*made, *resumed);
-    return made;
+    return make_model(recipe, workload, datasets.training->info(), mesh, resumes ? "" : recipe.model.weights, clock).model;
   }
 
   // In order of construction: each needs those before it.
@@ -109,7 +109,8 @@ Recipe recipe_for(const Recipe& given, const ps::Cluster& cluster) {
 
 std::int64_t run_remote_worker(const Recipe& given, const Workload& workload, const ps::Cluster& cluster, const std::atomic<bool>& stop,
                                const Checkpoint* resumed) {
-  Remote remote(given, workload, cluster, resumed);
+  Remote remote(given, workload, cluster, resumed != nullptr);
+  if (resumed) load_model(*remote.module, *resumed);
   const Recipe& recipe = remote.recipe;
   auto connected = ps::join(cluster, remote.plan.layout(), remote.plan.join_options());
   ps::RemoteClient& servers = *connected;
@@ -117,7 +118,13 @@ std::int64_t run_remote_worker(const Recipe& given, const Workload& workload, co
   if (resumed && cluster.restarts == 0)
     if (const auto own = central::saved_worker(resumed->tensors, static_cast<std::size_t>(servers.worker())); !own.empty())
       worker.load(own);
-  servers.on_save([&] { return central::pack_state(worker.save()); });
+  const std::string prefix = central::worker_prefix(static_cast<std::size_t>(servers.worker()));
+  PartHolder holder([&](const PartHolder::Look& look) {
+    std::vector<NamedTensor> own = worker.save();
+    for (NamedTensor& item : own) item.name = prefix + item.name;
+    look(own);
+  });
+  servers.on_order([&](std::string_view order) { return holder.carry_out(order); });
 
   const data::Dataset& dataset = *remote.datasets.training;
   const auto reading = loader_options(recipe, data::Split::train, *remote.alone, minibatch_of(recipe, dataset.size(), 0));
@@ -141,9 +148,14 @@ std::int64_t run_remote_worker(const Recipe& given, const Workload& workload, co
 
 void run_remote_server(const Recipe& given, const Workload& workload, const ps::Cluster& cluster, const std::atomic<bool>& stop,
                        const Checkpoint* resumed) {
-  Remote remote(given, workload, cluster, resumed);
+  Remote remote(given, workload, cluster, resumed != nullptr);
   const auto index = static_cast<std::size_t>(cluster.index);
   const auto concurrent = remote.plan.make_server(index);
+  const step::Holders::Range range = remote.plan.range(index);
+  const auto parameters = [&](const at::Tensor& values) { return served_tensors(remote.module->arena(), range, values); };
+  if (resumed)
+    concurrent->with(
+        [&](ps::Server& own) { step::fill(parameters(central::ServerTensors(own, at::kCPU).parameters()), resumed->tensors); });
   const central::ServerSnapshots::Files files{
       .write =
           [&](const std::filesystem::path& file, const std::vector<NamedTensor>& tensors) {
@@ -153,9 +165,15 @@ void run_remote_server(const Recipe& given, const Workload& workload, const ps::
   central::ServerSnapshots snapshots(remote.settings, *concurrent, remote.clock, files, resumed ? &resumed->tensors : nullptr);
   ps::ServiceOptions options = remote.plan.service_options(index);
   const std::string prefix = central::server_prefix(index);
-  options.state = [&] {
-    return central::pack_state(concurrent->with([&](ps::Server& own) { return central::ServerTensors(own, at::kCPU).save(prefix); }));
-  };
+  PartHolder holder([&](const PartHolder::Look& look) {
+    concurrent->with([&](ps::Server& own) {
+      const central::ServerTensors tensors(own, at::kCPU);
+      std::vector<NamedTensor> state = parameters(tensors.shown());
+      for (NamedTensor& item : tensors.views(prefix)) state.push_back(std::move(item));
+      look(state);
+    });
+  });
+  options.carry_out = [&](std::string_view order) { return holder.carry_out(order); };
   if (resumed && cluster.restarts == 0)
     options.resumed = step::find_saved(resumed->tensors, prefix + central::kServerVersion).item<std::int64_t>();
   const auto server = ps::serve(cluster, concurrent, remote.plan.layout(), options);

@@ -1,5 +1,6 @@
 // The hash of a state. If several workers hold it, the hash is passed from one to the next in the order of its tensors: sixty-odd bytes.
-// Only a tensor whose parts interleave (columns, channels) is sent itself, to the worker that has the hash.
+// Only a tensor whose parts interleave (columns, channels) is sent itself, to the worker that has the hash. Processes that are no workers
+// (other_parts.h) get it from the leader and send it back.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include "paceline/base/checksum.h"
 #include "paceline/train/checkpoint.h"
 #include "paceline/train/holdings.h"
+#include "paceline/train/other_parts.h"
 #include "paceline/train/tensor_file.h"
 
 namespace paceline::train {
@@ -42,6 +44,22 @@ void put_in_order(std::vector<HeldTensor>& tensors) {
   std::ranges::stable_sort(tensors, std::greater{}, &HeldTensor::element);
 }
 
+/// Puts a part into a tensor that is being assembled, as bytes: the type of an element does not matter.
+void put(at::Tensor& whole, const HeldTensor& tensor, const HeldPart& part, std::span<const std::byte> bytes) {
+  Extents all = tensor.shape, shape = part.shape;
+  all.push_back(tensor.element), shape.push_back(tensor.element);
+  if (!whole.defined()) whole = at::empty(all, at::kByte);
+  at::Tensor place = whole;
+  for (std::size_t dim = 0; dim < part.shape.size(); ++dim)
+    place = place.narrow(static_cast<std::int64_t>(dim), part.first[dim], part.shape[dim]);
+  place.copy_(at::from_blob(const_cast<std::byte*>(bytes.data()), shape, at::kByte));
+}
+
+void add_values(ContentHash& hash, const at::Tensor& values) {
+  const NamedTensor item{"", values};
+  hash.update(HostTensors({&item, 1}).views().front().data);
+}
+
 /// The hash as it is passed from worker to worker.
 class Traveller {
  public:
@@ -53,7 +71,7 @@ class Traveller {
     if (!sort_in_order(tensor)) return add_gathered(tensor);
     for (const HeldPart& part : tensor.parts) {
       hand_over(part.held_by(carrier_) ? carrier_ : part.holders.front());
-      if (here()) add_values(shown_[*part.own].tensor);
+      if (here()) add_values(hash_, shown_[*part.own].tensor);
     }
   }
 
@@ -72,11 +90,6 @@ class Traveller {
 
   int rank() const { return comm_ ? comm_->rank() : 0; }
   bool here() const { return rank() == carrier_; }
-
-  void add_values(const at::Tensor& values) {
-    const NamedTensor item{"", values};
-    hash_.update(HostTensors({&item, 1}).views().front().data);
-  }
 
   // The worker that computes it may take a while for a large tensor.
   void hand_over(int to) {
@@ -107,18 +120,7 @@ class Traveller {
       if (!mine) comm_->run(comm::receive(bytes, part.holders.front(), 0, {.deadline = comm::kUntilTheEnd}));
       put(whole, tensor, part, bytes);
     }
-    if (here()) add_values(whole);
-  }
-
-  /// As bytes: the type of an element does not matter.
-  static void put(at::Tensor& whole, const HeldTensor& tensor, const HeldPart& part, std::vector<std::byte>& bytes) {
-    Extents all = tensor.shape, shape = part.shape;
-    all.push_back(tensor.element), shape.push_back(tensor.element);
-    if (!whole.defined()) whole = at::empty(all, at::kByte);
-    at::Tensor place = whole;
-    for (std::size_t dim = 0; dim < part.shape.size(); ++dim)
-      place = place.narrow(static_cast<std::int64_t>(dim), part.first[dim], part.shape[dim]);
-    place.copy_(at::from_blob(bytes.data(), shape, at::kByte));
+    if (here()) add_values(hash_, whole);
   }
 
   std::span<const NamedTensor> shown_;
@@ -126,6 +128,60 @@ class Traveller {
   ContentHash hash_;
   int carrier_ = 0;  // the worker that has the hash so far
   std::vector<std::byte> carried_ = std::vector<std::byte>(sizeof(ContentHash));
+};
+
+/// The hash as the leader sends it to other processes, with all that it is to be continued with there, until another process has to.
+class Chain {
+ public:
+  Chain(std::span<const NamedTensor> shown, const OtherParts& others) : shown_(shown), others_(others) {}
+
+  void add(HeldTensor& tensor) {
+    items_.push_back({tensor.name}), items_.push_back({graph::to_string(tensor.shape)});
+    if (!sort_in_order(tensor)) return add_assembled(tensor);
+    for (const HeldPart& part : tensor.parts) {
+      go_to(part.holders.front());
+      items_.push_back({"", part.of_first});
+    }
+  }
+
+  std::string finish() { return go_to(0), continue_hash(), hash_.hex(); }
+
+ private:
+  void go_to(int process) {
+    if (process != carrier_) continue_hash();
+    carrier_ = process;
+  }
+
+  void continue_hash() {
+    if (carrier_ > 0 && !items_.empty()) hash_ = others_.hash(static_cast<std::size_t>(carrier_), hash_, items_);
+    for (const HashItem& item : items_)
+      if (carrier_ > 0) break;
+      else if (item.tensor) add_values(hash_, shown_[*item.tensor].tensor);
+      else hash_.update(item.text);
+    items_.clear();
+  }
+
+  /// A tensor that the border between two servers cuts.
+  void add_assembled(const HeldTensor& tensor) {
+    go_to(0), continue_hash();
+    at::Tensor whole;
+    for (const HeldPart& part : tensor.parts) {
+      const int holder = part.holders.front();
+      if (holder > 0) {
+        const std::string bytes = others_.read(static_cast<std::size_t>(holder), part.of_first);
+        put(whole, tensor, part, std::as_bytes(std::span(bytes)));
+      } else {
+        put(whole, tensor, part, HostTensors(std::span(&shown_[*part.own], 1)).views().front().data);
+      }
+    }
+    add_values(hash_, whole);
+  }
+
+  std::span<const NamedTensor> shown_;
+  const OtherParts& others_;
+  ContentHash hash_;
+  int carrier_ = 0;  // who continues it with these:
+  std::vector<HashItem> items_;
 };
 
 std::string hash_of(std::vector<HeldTensor> tensors, std::span<const NamedTensor> shown, comm::Communicator* comm) {
@@ -138,6 +194,15 @@ std::string hash_of(std::vector<HeldTensor> tensors, std::span<const NamedTensor
 }  // namespace
 
 std::string state_hash(std::span<const NamedTensor> tensors) { return hash_of(holdings_of(tensors), tensors, nullptr); }
+
+std::string state_hash(std::span<const NamedTensor> tensors, const OtherParts& others, std::string_view beginning) {
+  std::vector<HeldTensor> holdings = holdings_of(tensors, others.reports());
+  std::erase_if(holdings, [&](const HeldTensor& tensor) { return !tensor.name.starts_with(beginning); });
+  put_in_order(holdings);
+  Chain chain(tensors, others);
+  for (HeldTensor& tensor : holdings) chain.add(tensor);
+  return chain.finish();
+}
 
 std::string state_hash(std::span<const NamedTensor> tensors, comm::Communicator& comm) {
   if (comm.size() == 1) return state_hash(tensors);

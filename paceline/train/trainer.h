@@ -74,7 +74,12 @@ class Trainer {
   std::int64_t batch_in(std::int64_t epoch) const;
   std::int64_t steps_in(std::int64_t epoch) const;
   std::int64_t count_steps() const;
-  std::vector<NamedTensor> state();  // what was agreed on; collective
+  /// For a checkpoint or a hash: the module becomes what the workers agree on, or, where other processes hold parts of the state, its own
+  /// part does. Those are asked what they hold; null if there are none. Collective.
+  std::shared_ptr<OtherParts> agree_on_state();
+  std::vector<NamedTensor> own_model();  // what this worker holds of the model
+  std::vector<NamedTensor> state();      // and of all the rest; collective
+  void hash_state(observe::RunEnded& event);
   bool leads() const { return comm_->rank() == 0; }
   /// Whether the sums of this worker's passes count: of those that computed the same samples one does, on the stage that has the loss.
   bool counts() const;

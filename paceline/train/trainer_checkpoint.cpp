@@ -8,9 +8,32 @@
 #include "paceline/train/weights.h"
 
 namespace paceline::train {
+namespace {
+
+constexpr int kRollCalls = 8;  // a worker may leave at any time
+
+}  // namespace
+
+std::shared_ptr<OtherParts> Trainer::agree_on_state() {
+  step::Holders* const holders = centralised_ ? centralised_->holders() : nullptr;
+  if (!holders) {
+    strategy_->agree();
+    return nullptr;
+  }
+  for (int attempt = 1;; ++attempt) try {
+      return std::make_shared<OtherParts>(*holders, holders->roll_call());
+    } catch (const HolderGone&) {
+      if (attempt == kRollCalls) throw;
+    }
+}
+
+std::vector<NamedTensor> Trainer::own_model() {
+  const step::Holders* const holders = centralised_ ? centralised_->holders() : nullptr;
+  return holders ? model_tensors_in(*module_, holders->own_range()) : model_tensors(*module_, mesh_.data().rank());
+}
 
 std::vector<NamedTensor> Trainer::state() {
-  std::vector<NamedTensor> tensors = model_tensors(*module_, mesh_.data().rank());
+  std::vector<NamedTensor> tensors = own_model();
   for (NamedTensor& item : strategy_->save()) tensors.push_back(std::move(item));
   return mesh_.tensor().rank() == 0 ? tensors : sliced_alone(std::move(tensors), *module_);
 }
@@ -52,7 +75,7 @@ void Trainer::check_data(const Checkpoint& checkpoint, const std::string& source
 
 void Trainer::resume(const Checkpoint& checkpoint, const std::string& source) {
   check_data(checkpoint, source);
-  const std::vector<NamedTensor> targets = model_tensors(*module_, mesh_.data().rank());
+  const std::vector<NamedTensor> targets = own_model();
   std::vector<NamedTensor> model, rest;
   for (const NamedTensor& item : checkpoint.tensors) (item.name.starts_with(kModelPrefix) ? model : rest).push_back(item);
   std::vector<NamedTensor> before;
@@ -101,8 +124,10 @@ void Trainer::checkpoint(Nanoseconds began) {
     return;
   }
   const auto pause = times_.enter(&observe::WallTime::checkpoints);
-  checkpointer_->finish();  // before anything is saved: what the one before it needs may then go
-  strategy_->agree();
+  // Before anything is saved: what the one before it needs may then go.
+  if (checkpointer_->finish() && centralised_ && !checkpointer_->last().empty())
+    centralised_->checkpoint_complete([last = checkpointer_->last()] { return read_checkpoint(last, Check::structure).tensors; });
+  const std::shared_ptr<OtherParts> others = agree_on_state();
   // The update after a finite loss may have overflowed; what it left must not take the place of a good checkpoint.
   const std::string overflowed = fmt::format("the update of step {} overflowed", position_.step);
   const auto fault = bad_parameter(*module_, position_.step, mesh_.data().rank());
@@ -113,9 +138,11 @@ void Trainer::checkpoint(Nanoseconds began) {
     if (any[0] > 0) give_up(overflowed, blame());
   }
   if (fault) give_up(overflowed, describe(*module_, *fault));
+  if (others && others->fault()) give_up(overflowed, *others->fault());
   Position place = position_;
   place.dataset_size = datasets_->training->size(), place.vocabulary = vocabulary();
-  checkpointer_->begin({place, recipe_text_, network_, datasets_->training->info().class_names}, state(), /*good=*/!evaluation_due());
+  checkpointer_->begin({place, recipe_text_, network_, datasets_->training->info().class_names}, state(), /*good=*/!evaluation_due(),
+                       others);
   last_checkpoint_step_ = position_.step;
   checkpoint_wish_ = Checkpointer::Wish::none;
   strategy_->resume_training();
@@ -123,6 +150,19 @@ void Trainer::checkpoint(Nanoseconds began) {
   checkpointer_->paused(seconds(ended - began));
   if (around_.bus.wants_spans()) around_.bus.emit(observe::Span{"checkpoint", "run", comm_->rank(), began, ended});
   reported_at_ = ended;
+}
+
+void Trainer::hash_state(observe::RunEnded& event) {
+  for (int attempt = 1;; ++attempt) try {
+      const std::shared_ptr<OtherParts> others = agree_on_state();
+      std::vector<NamedTensor> all = state();
+      event.state_hash = others ? state_hash(all, *others) : state_hash(all, *comm_);
+      std::erase_if(all, [](const NamedTensor& item) { return !item.name.starts_with(kModelPrefix); });
+      event.parameters_hash = others ? state_hash(all, *others, kModelPrefix) : state_hash(all, *comm_);
+      return strategy_->resume_training();
+    } catch (const HolderGone&) {
+      if (attempt == kRollCalls) throw;
+    }
 }
 
 bool Trainer::kept() {

@@ -98,12 +98,7 @@ observe::RunEnded Trainer::ended(bool stopped) {
   event.test_loss = last_test_.loss;
   event.test_accuracy = last_test_.accuracy;
   event.test_metrics = last_test_.metrics;
-  strategy_->agree();
-  std::vector<NamedTensor> all = state();
-  event.state_hash = state_hash(all, *comm_);
-  std::erase_if(all, [](const NamedTensor& item) { return !item.name.starts_with(kModelPrefix); });
-  event.parameters_hash = state_hash(all, *comm_);
-  strategy_->resume_training();
+  hash_state(event);
   event.run = folder_.string();
   if (recipe_.train.checkpoints) event.checkpoints = checkpointer_->total();
   event.skipped_steps = strategy_->skipped_steps();

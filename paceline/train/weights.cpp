@@ -64,6 +64,14 @@ std::vector<NamedTensor> read_weights(const std::filesystem::path& given, bool& 
 
 namespace {
 
+/// The ranges of an arena that a rank holds, by their places in it.
+std::vector<tensor::Shard::Held> held_by(const tensor::Arena& arena, int rank) {
+  std::vector<tensor::Shard::Held> held;
+  for (const tensor::OwnedRange& range : arena.owners(tensor::Role::parameter).ranges())
+    if (range.held_by(rank)) held.push_back({range.begin, range.end, range.begin});
+  return held;
+}
+
 /// PyTorch saves a parameter that two modules share under both names, or under one.
 void take_alias(std::vector<NamedTensor>& saved, const std::string& alias, const std::string& parameter,
                 const std::filesystem::path& file) {
@@ -88,21 +96,32 @@ void take_gpt2(std::vector<NamedTensor>& saved, const std::vector<NamedTensor>& 
         fmt::format("{} has no lm_head.weight, because the head of GPT-2 is its token embedding; use model.tied=true", file.string()));
 }
 
-}  // namespace
-
-std::vector<NamedTensor> model_tensors(nn::Model& module, int rank) {
+/// The model, of whose parameters only these ranges are held.
+std::vector<NamedTensor> held_tensors(nn::Model& module, int rank, const std::vector<tensor::Shard::Held>& parameters) {
   module.take_back();
   std::vector<NamedTensor> tensors;
-  for (const tensor::Arena* arena : {&module.arena(), &module.statistics()}) {
-    std::vector<tensor::Shard::Held> held;  // by its place in the arena
-    for (const tensor::OwnedRange& range : arena->owners(tensor::Role::parameter).ranges())
-      if (range.held_by(rank)) held.push_back({range.begin, range.end, range.begin});
-    step::show(tensors, *arena, std::string(kModel), arena->parameters(), held);
-  }
+  step::show(tensors, module.arena(), std::string(kModel), module.arena().parameters(), parameters);
+  step::show(tensors, module.statistics(), std::string(kModel), module.statistics().parameters(), held_by(module.statistics(), rank));
   for (const nn::Untrained& item : module.network().untrained()) {
     const std::string name = std::string(kModel) + item.name;
     tensors.push_back(item.held ? NamedTensor{name, item.tensor} : step::others_hold(name, item.tensor.options()));
   }
+  return tensors;
+}
+
+}  // namespace
+
+std::vector<NamedTensor> model_tensors(nn::Model& module, int rank) { return held_tensors(module, rank, held_by(module.arena(), rank)); }
+
+std::vector<NamedTensor> model_tensors_in(nn::Model& module, step::Holders::Range range) {
+  return held_tensors(module, 0, {{range.begin, range.end, range.begin}});
+}
+
+std::vector<NamedTensor> served_tensors(const tensor::Arena& arena, step::Holders::Range range, const at::Tensor& values) {
+  std::vector<NamedTensor> tensors;
+  const tensor::Shard::Held held{range.begin, range.end, 0};
+  step::show(tensors, arena, std::string(kModel), values, std::span(&held, 1));
+  std::erase_if(tensors, [](const NamedTensor& item) { return !item.held(); });
   return tensors;
 }
 

@@ -12,6 +12,10 @@ inline constexpr std::string_view kModelPrefix = "model.";
 
 /// Parameters and statistics of a module under "model." + PyTorch's name: what `rank` of the data axis holds of them.
 std::vector<NamedTensor> model_tensors(nn::Model& module, int rank = 0);
+/// The same for the first of several servers: of the parameters it holds a range of the arena, and all the rest.
+std::vector<NamedTensor> model_tensors_in(nn::Model& module, step::Holders::Range range);
+/// What another server holds of an arena: `values` are the range's.
+std::vector<NamedTensor> served_tensors(const tensor::Arena& arena, step::Holders::Range range, const at::Tensor& values);
 
 /// For a rank of the tensor axis other than its first: the state without what all its ranks replicate, which the first one reports. Owners
 /// on the data axis may be cut elsewhere there, since slices of other tensors differ in size.

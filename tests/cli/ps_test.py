@@ -97,17 +97,17 @@ class Processes(unittest.TestCase):
             os.kill(self.find(job, "PACELINE_SERVER", "1")[0], signal.SIGKILL)
 
         disturbed, err = self.train(disturb, ["ps.snapshot_s=0.5"])
-        self.assertRegex(err, r"server 1 was started again and goes on with version [1-9]\d*, its snapshot of .* s ago; updates after it")
+        self.assertRegex(err, r"server 1 was restarted and resumes from its snapshot of .* s ago, version [1-9]\d*; later updates")
         self.assertRegex(err, r"server 1 at .* is back")
         self.check_against_undisturbed(disturbed)
 
     def test_the_first_server_dies_and_goes_on_from_its_checkpoint(self):
         def disturb(job, _):
-            self.kept("checkpoints/step-*.safetensors")
+            self.kept("checkpoints/step-*/model.safetensors.index.json")
             os.kill(self.find(job, "PACELINE_SERVER", "0")[0], signal.SIGKILL)
 
         disturbed, err = self.train(disturb, ["ps.snapshot_s=0.5", "train.checkpoint_share=1"])
-        self.assertRegex(err, r"server 0 was started again and goes on with version [1-9]\d*, the run's last checkpoint; updates after it")
+        self.assertRegex(err, r"server 0 was restarted and resumes from the run's last checkpoint, version [1-9]\d*; later updates")
         self.assertEqual(len(os.listdir(self.folder.name)), 1)  # one run, one folder
         self.check_against_undisturbed(disturbed)
 
@@ -157,7 +157,7 @@ class Processes(unittest.TestCase):
         updates, gradients, err = self.exactly_once("strategy.name=asgd", servers=2, kills=kills)
         self.assertEqual((updates, gradients), ([400, 400], [400, 400]), err[-3000:])
         for number in (0, 1):
-            self.assertRegex(err, rf"server {number} was started again and .* pushes after it came from its journal,.* and none is lost")
+            self.assertRegex(err, rf"server {number} was restarted and .* pushes were replayed from its journal,.* and none is lost")
         self.assertNotRegex(err, "updates .*lost")
         with open(glob.glob(os.path.join(self.folder.name, "*", "metrics.jsonl"))[0]) as lines:
             steps = [event["step"] for event in map(json.loads, lines) if event["event"] == "step"]
@@ -231,7 +231,7 @@ class Processes(unittest.TestCase):
                                 "train.checkpoint_every=20", "train.runs=" + self.folder.name], stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True)
         self.addCleanup(job.kill)
-        self.kept("checkpoints/step-*.safetensors")
+        self.kept("checkpoints/step-*/model.safetensors.index.json")
         job.terminate()
         _, err = job.communicate(timeout=100)
         if "built without gRPC" in err or "libgrpc" in err:
@@ -239,7 +239,7 @@ class Processes(unittest.TestCase):
         self.assertEqual(job.returncode, 3, err[-3000:])
         said = re.search(r"paceline run --servers 2 --workers 2 -- train --resume (\S+)\n", err)
         self.assertTrue(said, err[-3000:])
-        files = glob.glob(os.path.join(self.folder.name, "*", "checkpoints", "step-*.safetensors"))
+        files = glob.glob(os.path.join(self.folder.name, "*", "checkpoints", "step-*", "model.safetensors.index.json"))
         step = max(int(re.search(r"step-(\d+)", name).group(1)) for name in files)
         resumed = run("run", "--servers", "2", "--workers", "2", "--only-rank-output", "0", "--", "train", "--resume", said.group(1),
                       f"train.steps={step + 20}", "--json")
@@ -278,7 +278,7 @@ class Processes(unittest.TestCase):
         self.assertEqual(job.returncode, 0, err[-3000:])
         summary = json.loads(out)
         self.assertEqual((summary["steps"], summary["server"]["gradients"]), (700, 700), err[-3000:])
-        self.assertRegex(err, "pushes after it came from its journal,.* and none is lost")
+        self.assertRegex(err, "pushes were replayed from its journal,.* and none is lost")
 
     def test_needs_its_launcher(self):
         alone = run("train", "strategy.name=asgd", "ps.executor=processes", "--workers", "2", "train.runs=" + self.folder.name)

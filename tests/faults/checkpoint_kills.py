@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Kills a run while its workers write a checkpoint, and checks that it goes on to the state of a run that nobody disturbed.
 
-    checkpoint_kills.py build/bin/paceline --runs 20 --seed 1 [--workers 4] [--workers-are threads|processes|both] [key=value ...]
+    checkpoint_kills.py build/bin/paceline --runs 20 --seed 1 [--workers 4] [--workers-are threads|processes|servers|all] [key=value ...]
 
 Prints a Markdown table. Every run has several workers whose checkpoint is a folder of shards, one after every few steps. It is killed
-(SIGKILL, all processes at once) a random moment after it began to write a random one of them, then resumed. Exits with 1 if a resumed run
+(SIGKILL, all processes at once) a random moment after it began to write a random one of them, then resumed. `servers`: of a parameter server,
+with one worker, which has residuals. Exits with 1 if a resumed run
 ends in another state_hash than the undisturbed run, if it began from anything but the newest complete checkpoint, or if what it leaves is
 not whole.
 """
@@ -24,17 +25,20 @@ import time
 INDEX = "model.safetensors.index.json"
 WORDS = ["model.network=mlp", "model.hidden=[512,256]", "data.shape=[1,16,16]", "data.batch=32", "data.train_samples=640",
          "data.test_samples=32", "train.epochs=4", "train.threads=1", "train.device=cpu", "train.checkpoint_every=4", "train.keep=3",
-         "strategy.update=sharded", "optim.name=adam", "optim.rate=0.001", "comm.algorithm=direct", "--quiet", "--json"]
+         "optim.name=adam", "optim.rate=0.001", "--quiet", "--json"]
+ALLREDUCE = ["strategy.update=sharded", "comm.algorithm=direct"]
+SERVED = ["strategy.name=asgd", "comm.compression=topk"]
 DEADLINE_S = 240  # of one run; only a hang takes so long
 
 
 class Jobs:
     """Commands of a run in a folder of its own."""
 
-    def __init__(self, paceline, workers, launched, words):
-        self.paceline, self.words = paceline, words
-        self.launcher = ["run", "-np", str(workers), "--only-rank-output", "0", "--"] if launched else []
-        self.workers = [] if launched else ["--workers", str(workers)]
+    def __init__(self, paceline, workers, kind, words):
+        self.paceline, self.words = paceline, [*(SERVED if kind == "servers" else ALLREDUCE), *words]
+        how = {"threads": [], "processes": ["-np", str(workers)], "servers": ["--servers", str(workers), "--workers", "1"]}[kind]
+        self.launcher = ["run", *how, "--only-rank-output", "0", "--"] if how else []
+        self.workers = [] if how else ["--workers", str(workers)]
 
     def command(self, *words):
         return [self.paceline, *self.launcher, "train", *words, *self.workers]
@@ -145,17 +149,17 @@ def main():
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--workers-are", choices=["threads", "processes", "both"], default="both")
+    parser.add_argument("--workers-are", choices=["threads", "processes", "servers", "all"], default="all")
     parser.add_argument("words", nargs="*", help="settings of the run")
     options = parser.parse_args()
     chance = random.Random(options.seed)
-    kinds = ["threads", "processes"] if options.workers_are == "both" else [options.workers_are]
+    kinds = ["threads", "processes", "servers"] if options.workers_are == "all" else [options.workers_are]
     failed = 0
     with tempfile.TemporaryDirectory(prefix="paceline-kills-") as scratch:
         for kind in kinds:
-            jobs = Jobs(os.path.abspath(options.paceline), options.workers, kind == "processes", options.words)
+            jobs = Jobs(os.path.abspath(options.paceline), options.workers, kind, options.words)
             expected = jobs.whole(os.path.join(scratch, kind))
-            print(f"\n{options.workers} workers as {kind}; undisturbed: step {expected['steps']}, state_hash {expected['state_hash']}\n")
+            print(f"\n{options.workers} {'servers' if kind == 'servers' else f'workers as {kind}'}; undisturbed: step {expected['steps']}, state_hash {expected['state_hash']}\n")
             print("| run | killed in checkpoint | after ms | left of the newest | resumed from (0: a new start) | ends in the same state |\n|---|---|---|---|---|---|")
             for number in range(1, options.runs + 1):
                 nth, after, found, start, problem = one_run(jobs, scratch, number, chance, expected)

@@ -188,15 +188,15 @@ TEST(Ranks, AServerLooksAtTheOthersParameters) {
   EXPECT_TRUE(soon([&] { return fleet.services[1]->deserted(); }));
 }
 
-TEST(Ranks, AServerReadsTheOthersStates) {
-  std::string state = "as it is";
+TEST(Ranks, AServerGivesTheOthersOrders) {
   Settings settings{.servers = 3};
-  settings.others.state = [&] { return state; }, settings.others.resumed = 17;
+  settings.others.carry_out = [](std::string_view order) { return "done: " + std::string(order); };
+  settings.others.resumed = 17;
   Fleet fleet(settings);
   auto observer = connect_ranks(fleet.cluster(0), layout(), {.worker = kObserver});
-  EXPECT_THAT(observer->states(), ElementsAre("as it is", "as it is"));
-  state = std::string(100'000, 'x');
-  EXPECT_THAT(observer->states(), ElementsAre(state, state)) << "another length";
+  EXPECT_THAT(observer->order(std::vector<std::string>{"a", "b"}), ElementsAre("done: a", "done: b"));
+  const std::string large(100'000, 'x');
+  EXPECT_THAT(observer->order(std::vector<std::string>{large, ""}), ElementsAre("done: " + large, "")) << "another length, and no order";
   EXPECT_THAT(observer->resumed(), ElementsAre(std::pair(fleet.cuts[1], 17), std::pair(fleet.cuts[2], 17)));
 }
 
@@ -212,18 +212,20 @@ TEST(Ranks, AServerLetsNobodyInBeforeItHasItsState) {
   fleet.concurrents[0]->begin_again(/*knows_round=*/true);
 }
 
-TEST(Ranks, AWorkerSendsItsStateWhenItIsWanted) {
-  std::vector<std::string> kept;
+TEST(Ranks, AWorkerCarriesOutOrdersBeforeItIsGivenWork) {
+  std::vector<std::string> orders = {"second", "first"}, answers;
   ServiceOptions options;
   options.next_task = [&](int, bool, bool& finished) -> std::optional<Task> { return finished = true, std::nullopt; };
-  options.wants_state = [&](int worker) { return worker == 0 && kept.size() < 2; };
-  options.keep = [&](int worker, std::string_view state) { kept.push_back(std::to_string(worker) + std::string(state)); };
+  options.order = [&](int worker) { return worker == 0 && !orders.empty() ? orders.back() : ""; };
+  options.answered = [&](int worker, std::string_view answer) {
+    answers.push_back(std::to_string(worker) + std::string(answer));
+    orders.pop_back();
+  };
   Fleet fleet({.options = options});
   auto worker = fleet.worker(0);
-  int asked = 0;
-  worker->on_save([&] { return " has " + std::to_string(++asked); });
+  worker->on_order([](std::string_view order) { return " did " + std::string(order); });
   EXPECT_FALSE(worker->next());
-  EXPECT_THAT(kept, ElementsAre("0 has 1", "0 has 2"));
+  EXPECT_THAT(answers, ElementsAre("0 did first", "0 did second"));
 }
 
 TEST(Ranks, WaitForOneAnotherUnderBsp) {

@@ -3,9 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ATen/ATen.h>
+
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "paceline/base/safetensors.h"
 #include "paceline/observe/step_count.h"
+#include "paceline/train/checkpoint_index.h"
 #include "process_runs.h"
 
 namespace paceline::train {
@@ -132,6 +138,54 @@ TEST(ProcessesResume, AnotherNumberOfServersIsRefused) {
   Trainer trainer(two, {.bus = bus, .clock = clock, .stop = stop, .cluster = ps::among(ranks[0], 2), .resumes = true});
   EXPECT_THAT(message_of<ConfigError>([&, &saved = checkpoint, &name = file] { trainer.resume(saved, name.string()); }),
               HasSubstr("ps.servers"));
+}
+
+/// The names of the tensors in a shard.
+std::vector<std::string> names_in(const std::filesystem::path& checkpoint, std::size_t shard, std::size_t shards) {
+  std::vector<std::string> names;
+  const safetensors::File file(checkpoint / shard_file(shard, shards));
+  for (const safetensors::Tensor& tensor : file.tensors()) names.push_back(tensor.name);
+  return names;
+}
+
+TEST(ProcessesCheckpoints, EveryServerAndWorkerWritesItsOwnPartAlone) {
+  constexpr std::size_t kServers = 3, kShards = kServers + 2;
+  Recipe recipe = recipe_for_ranks("asgd");
+  recipe.ps.servers = kServers, recipe.optim.momentum = 0.9, recipe.comm.compression = "topk";
+  const Folder folder;
+  const observe::RunEnded ended = train_among_ranks(recipe, {.servers = kServers, .workers = 2}, {.folder = folder.path()});
+  const auto place = list_checkpoints(folder.path()).front();
+  std::vector<std::int64_t> parameters(kServers);
+  for (std::size_t shard = 0; shard < kShards; ++shard) {
+    const bool server = shard < kServers;
+    const std::string own = server ? fmt::format("ps.{}.", shard) : fmt::format("ps.worker.{}.", shard - kServers);
+    const std::vector<std::string> names = names_in(place, shard, kShards);
+    EXPECT_THAT(names, testing::Contains(own + (server ? "optim.momentum" : "residual")));
+    for (const std::string& name : names)
+      EXPECT_TRUE(name.starts_with(own) || (server && name.starts_with("model."))) << shard << " has " << name;
+    const safetensors::File file(place / shard_file(shard, kShards));
+    for (const safetensors::Tensor& tensor : file.tensors())
+      if (server && tensor.name.starts_with("model.") && tensor.dtype == safetensors::Dtype::F32)
+        parameters[shard] += static_cast<std::int64_t>(tensor.data.size()) / 4;
+  }
+  const auto [least, most] = std::ranges::minmax(parameters);
+  EXPECT_GT(least, 0);
+  EXPECT_LT(most, 2 * least) << "ranges of about the same length";
+  const Checkpoint read = newest_good_checkpoint(folder.path()).second;
+  EXPECT_EQ(state_hash(read.tensors), ended.state_hash) << "which server 0 has without their tensors";
+}
+
+TEST(ProcessesCheckpoints, WhatAWorkerThatIsGoneKeptStays) {
+  Recipe recipe = recipe_for_ranks("asgd");
+  recipe.comm.compression = "topk", recipe.train.epochs = 1;
+  const Folder folder;
+  train_among_ranks(recipe, {}, {.folder = folder.path()});
+  const auto residual = [&] { return step::find_saved(newest_good_checkpoint(folder.path()).second.tensors, "ps.worker.1.residual"); };
+  const at::Tensor before = residual().clone();
+  recipe.train.epochs = 2;
+  train_among_ranks(recipe, {.servers = 1, .workers = 1}, {.folder = folder.path(), .resume = true});
+  EXPECT_TRUE(at::equal(residual(), before));
+  EXPECT_GT(before.abs().sum().item<double>(), 0);
 }
 
 // The file is complete only after later steps: whoever reads the count of steps then finds more of them.

@@ -265,7 +265,7 @@ TEST(FullDisk, TrainingGoesOnAndTheNextCheckpointIsTriedAgain) {
   const auto ended = run.to_end(folder.path());
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_THAT(log, HasSubstr("no checkpoint at step 6"));
-  EXPECT_THAT(log, HasSubstr("training goes on"));
+  EXPECT_THAT(log, HasSubstr("training continues"));
   EXPECT_EQ(ended.state_hash, expected.state_hash);
   EXPECT_EQ(newest_good_checkpoint(folder.path()).second.position.step, expected.steps);
 }

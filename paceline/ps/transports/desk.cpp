@@ -67,7 +67,7 @@ Desk::Desk(ConcurrentServer& concurrent, const ArenaLayout& layout, const Servic
       replica_(concurrent.with([](Server& server) { return server.rule().needs().replica; })),
       length_(static_cast<std::size_t>(concurrent.length())),
       staging_(allocate_host(concurrent.length())),
-      most_of_state_(wire::most_of_state(layout.length)) {
+      longest_order_(wire::longest_order(layout.length)) {
   if (worker == kObserver) return;  // it pushes nothing
   gradient_ = allocate_host(concurrent.length());
   statistics_.resize(static_cast<std::size_t>(layout.statistics));
@@ -83,9 +83,8 @@ std::span<std::byte> Desk::room_for(std::string_view bytes) {
     if (room.size() != size) throw DataError(kMessage, fmt::format("expected {} bytes of {}, got {}", room.size(), what, size));
     return room;
   };
-  if (worker_ == kObserver ? head.verb != Verb::pull && head.verb != Verb::state && head.verb != Verb::leave : head.verb == Verb::state)
-    throw DataError(kMessage,
-                    fmt::format("{} must not send '{}'", worker_ == kObserver ? "an observer" : "a worker", wire::name(head.verb)));
+  if (worker_ == kObserver && head.verb != Verb::pull && head.verb != Verb::order && head.verb != Verb::leave)
+    throw DataError(kMessage, fmt::format("an observer must not send '{}'", wire::name(head.verb)));
   switch (head.verb) {
     case Verb::push:
       expect_number(wire::unpack<wire::PushRequest>(bytes).push.number);
@@ -110,18 +109,27 @@ std::span<std::byte> Desk::room_for(std::string_view bytes) {
       break;
     case Verb::done: wire::expect_body(bytes, sizeof(wire::Done)); break;
     case Verb::next: wire::expect_body(bytes, sizeof(wire::NextRequest)); break;
-    case Verb::state: wire::expect_body(bytes, sizeof(wire::StateRequest)); break;
-    case Verb::keep:
+    case Verb::order: {
+      const bool brings = worker_ == kObserver && wire::unpack<wire::OrderRequest>(bytes).bytes == 0;
+      wire::expect_body(bytes, sizeof(wire::OrderRequest));
+      return brings ? order_room(head.payload) : exactly({}, "nothing");
+    }
+    case Verb::answer:
       wire::expect_body(bytes, 0);
-      if (!options_.keep || head.payload > most_of_state_)
-        throw DataError(kMessage, fmt::format("{} bytes of state, which nobody has asked for", head.payload));
-      state_.resize(size);
-      return std::as_writable_bytes(std::span(state_));
+      if (!options_.answered) throw DataError(kMessage, fmt::format("{} bytes of an answer that nobody has asked for", head.payload));
+      return order_room(head.payload);
     case Verb::in_vain:
     case Verb::leave: wire::expect_body(bytes, 0); break;
     default: throw DataError(kMessage, fmt::format("'{}' is not a request", wire::name(head.verb)));
   }
   return exactly({}, "nothing");
+}
+
+std::span<std::byte> Desk::order_room(std::int64_t bytes) {
+  if (bytes > longest_order_)
+    throw DataError(kMessage, fmt::format("an order or its answer of {} bytes; at most {} were expected", bytes, longest_order_));
+  order_.resize(static_cast<std::size_t>(bytes));
+  return std::as_writable_bytes(std::span(order_));
 }
 
 Desk::Reply Desk::answer(std::string_view bytes) {
@@ -148,8 +156,8 @@ Desk::Reply Desk::act(const wire::Head& head, std::string_view bytes) {
     case Verb::in_vain: return reply(Verb::in_vain, wire::Answer{concurrent_.in_vain(worker_)});
     case Verb::next: return next(wire::unpack<wire::NextRequest>(bytes));
     case Verb::done: return done(wire::unpack<wire::Done>(bytes));
-    case Verb::state: return state(wire::unpack<wire::StateRequest>(bytes));
-    case Verb::keep: return keep();
+    case Verb::order: return order(wire::unpack<wire::OrderRequest>(bytes), head.payload);
+    case Verb::answer: return answered();
     default: return reply(head.verb, wire::Nothing{});  // leave; no other verb has a payload
   }
 }
@@ -175,7 +183,7 @@ Desk::Reply Desk::push(const wire::PushRequest& request, std::int64_t bytes) {
 
 Desk::Reply Desk::next(const wire::NextRequest& request) {
   if (!options_.next_task) throw ConfigError("this server hands out no work; ask the first one");
-  if (options_.wants_state && options_.wants_state(worker_)) return reply(Verb::next, wire::Next{.kind = wire::Next::save, .what = {}});
+  if (options_.order && !options_.order(worker_).empty()) return reply(Verb::next, wire::Next{.kind = wire::Next::order, .what = {}});
   bool finished = false;
   const auto task = options_.next_task(worker_, request.visits != 0, finished);
   if (task) task_ = task;
@@ -185,15 +193,16 @@ Desk::Reply Desk::next(const wire::NextRequest& request) {
                                       .what = task.value_or(Task{})});
 }
 
-Desk::Reply Desk::state(const wire::StateRequest& request) {
-  if (request.bytes == 0) state_ = options_.state ? options_.state() : "";
-  const bool known = request.bytes == std::ssize(state_);  // else it asks for the first time, or asked a server that is gone
-  return reply(Verb::state, wire::StateSize{std::ssize(state_)}, std::as_bytes(std::span(state_)).first(known ? state_.size() : 0));
+Desk::Reply Desk::order(const wire::OrderRequest& request, std::int64_t bytes) {
+  if (worker_ != kObserver && request.bytes == 0) order_ = options_.order ? options_.order(worker_) : "";
+  if (worker_ == kObserver && bytes > 0) order_ = options_.carry_out ? options_.carry_out(order_) : "";
+  const bool known = request.bytes == std::ssize(order_);  // else this is the first request, or the server that answered it is gone
+  return reply(Verb::order, wire::OrderSize{std::ssize(order_)}, std::as_bytes(std::span(order_)).first(known ? order_.size() : 0));
 }
 
-Desk::Reply Desk::keep() {
-  options_.keep(worker_, state_);
-  return reply(Verb::keep, wire::Nothing{});
+Desk::Reply Desk::answered() {
+  options_.answered(worker_, order_);
+  return reply(Verb::answer, wire::Nothing{});
 }
 
 Desk::Reply Desk::done(const wire::Done& what) {

@@ -41,13 +41,14 @@ class Desk {
   static Reply reply(wire::Verb verb, const Body& body, std::span<const std::byte> payload = {}) {
     return {wire::pack(verb, body, std::ssize(payload)), payload};
   }
+  std::span<std::byte> order_room(std::int64_t bytes);
   Reply act(const wire::Head& head, std::string_view bytes);
   Reply pull(const wire::PullRequest& request);
   Reply push(const wire::PushRequest& request, std::int64_t bytes);
   Reply next(const wire::NextRequest& request);
   Reply done(const wire::Done& what);
-  Reply state(const wire::StateRequest& request);
-  Reply keep();
+  Reply order(const wire::OrderRequest& request, std::int64_t bytes);
+  Reply answered();
 
   ConcurrentServer& concurrent_;
   const ServiceOptions& options_;
@@ -60,8 +61,8 @@ class Desk {
   std::optional<PushDecoder> decoder_;
   std::vector<std::byte> code_;
   std::string text_;   // the message of an error
-  std::string state_;  // on its way to an observer, or from a worker
-  std::int64_t most_of_state_;
+  std::string order_;  // on its way, or the answer to it
+  std::int64_t longest_order_;
 };
 
 }  // namespace paceline::ps

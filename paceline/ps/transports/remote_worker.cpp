@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ranges>
 
 #include "paceline/base/error.h"
 
@@ -12,7 +13,7 @@ namespace {
 using wire::Verb;
 
 constexpr Nanoseconds kAskAgain = std::chrono::milliseconds(5);  // for work, if there was none
-constexpr int kStateAttempts = 8;                                // to read the servers' states
+constexpr int kOrderAttempts = 8;                                // to read a text that changes if its server is restarted
 
 }  // namespace
 
@@ -112,9 +113,8 @@ std::optional<Task> RemoteWorker::next(bool visits) {
   for (;;) {
     const auto answer = wire::unpack<wire::Next>(ask_first({.head = wire::pack(Verb::next, wire::NextRequest{visits})}));
     if (answer.kind == wire::Next::finished) return std::nullopt;
-    if (answer.kind == wire::Next::save) {
-      const std::string state = state_ ? state_() : "";
-      ask_first({.head = wire::pack(Verb::keep, wire::Nothing{}, std::ssize(state)), .payload = std::as_bytes(std::span(state))});
+    if (answer.kind == wire::Next::order) {
+      take_order();
       continue;
     }
     if (answer.kind == wire::Next::task) {
@@ -125,29 +125,46 @@ std::optional<Task> RemoteWorker::next(bool visits) {
   }
 }
 
-// The first answer says how long a state is, the second brings it. A server that is restarted in between has another one.
-std::vector<std::string> RemoteWorker::states() {
-  std::vector<std::string> states(places_.size());
-  for (int attempt = 0; attempt < kStateAttempts; ++attempt) {
-    std::vector<Question> questions;
-    for (std::string& state : states)
-      questions.push_back(
-          {.head = wire::pack(Verb::state, wire::StateRequest{std::ssize(state)}), .into = std::as_writable_bytes(std::span(state))});
-    const std::vector<std::string> answers = ask(questions);
-    bool whole = true;
-    for (std::size_t i = 0; i < states.size(); ++i) {
-      const std::int64_t bytes = wire::unpack<wire::StateSize>(answers[i]).bytes;
-      if (bytes < 0 || bytes > wire::most_of_state(layout_.length))
-        throw DataError("a server", fmt::format("it claims a state of {} bytes", bytes));
-      if (wire::unpack_head(answers[i]).payload == bytes) continue;
-      states[i].resize(static_cast<std::size_t>(bytes));
-      whole = false;
+std::int64_t RemoteWorker::length_in(const std::string& answer) const {
+  const std::int64_t bytes = wire::unpack<wire::OrderSize>(answer).bytes;
+  if (bytes < 0 || bytes > wire::longest_order(layout_.length))
+    throw DataError("a server", fmt::format("it announced an order or an answer of {} bytes", bytes));
+  return bytes;
+}
+
+// An order that changes meanwhile, or that a restarted server no longer has, is read when the worker asks for work again.
+void RemoteWorker::take_order() {
+  std::string order(static_cast<std::size_t>(length_in(ask_first({.head = wire::pack(Verb::order, wire::OrderRequest{})}))), '\0');
+  if (order.empty()) return;
+  const std::string told =
+      ask_first({.head = wire::pack(Verb::order, wire::OrderRequest{std::ssize(order)}), .into = std::as_writable_bytes(std::span(order))});
+  if (wire::unpack_head(told).payload != std::ssize(order)) return;
+  const std::string answer = carry_out_ ? carry_out_(order) : "";
+  ask_first({.head = wire::pack(Verb::answer, wire::Nothing{}, std::ssize(answer)), .payload = std::as_bytes(std::span(answer))});
+}
+
+// Of gRPC's servers an observer also sees the first, which gets no order. A server that is restarted between the two requests has lost its
+// answer, and gets the order again.
+std::vector<std::string> RemoteWorker::order(std::span<const std::string> orders) {
+  const std::size_t first = places_.size() - orders.size();
+  std::vector<std::string> answers(places_.size());
+  for (int attempt = 0; attempt < kOrderAttempts; ++attempt) {
+    std::vector<Question> questions(places_.size(), {.head = wire::pack(Verb::order, wire::OrderRequest{})});
+    for (std::size_t i = 0; i < orders.size(); ++i)
+      questions[first + i] = {.head = wire::pack(Verb::order, wire::OrderRequest{}, std::ssize(orders[i])),
+                              .payload = std::as_bytes(std::span(orders[i]))};
+    const std::vector<std::string> sizes = ask(questions);
+    for (std::size_t i = 0; i < answers.size(); ++i) {
+      answers[i].resize(static_cast<std::size_t>(length_in(sizes[i])));
+      questions[i] = {.head = wire::pack(Verb::order, wire::OrderRequest{std::ssize(answers[i])}),
+                      .into = std::as_writable_bytes(std::span(answers[i]))};
     }
-    if (!whole) continue;
-    std::erase(states, "");  // the first server has its state itself
-    return states;
+    const std::vector<std::string> told = ask(questions);
+    const auto whole = [&](std::size_t i) { return wire::unpack_head(told[i]).payload == std::ssize(answers[i]); };
+    if (std::ranges::all_of(std::views::iota(std::size_t{0}, answers.size()), whole))
+      return {answers.begin() + static_cast<std::ptrdiff_t>(first), answers.end()};
   }
-  throw DataError("a server", "its state changed whenever it was asked for it");
+  throw DataError("a server", "it was restarted whenever it was given an order");
 }
 
 std::map<std::int64_t, std::int64_t> RemoteWorker::resumed() const {

@@ -63,8 +63,8 @@ class RemoteWorker : public RemoteClient {
   bool in_vain() override;
   std::optional<Task> next(bool visits) override;
   void done(const Task& task, double loss_sum, double right, std::int64_t targets) override;
-  void on_save(std::function<std::string()> state) override { state_ = std::move(state); }
-  std::vector<std::string> states() override;
+  void on_order(std::function<std::string(std::string_view order)> carry_out) override { carry_out_ = std::move(carry_out); }
+  std::vector<std::string> order(std::span<const std::string> orders) override;
   std::map<std::int64_t, std::int64_t> resumed() const override;
   std::vector<Unsent> unsent() override;
 
@@ -83,16 +83,18 @@ class RemoteWorker : public RemoteClient {
   std::span<float> range(float* arena, const wire::Joined& place) const {
     return {arena + place.begin, static_cast<std::size_t>(place.end - place.begin)};
   }
+  void take_order();
+  std::int64_t length_in(const std::string& answer) const;  // of an order or its answer
   std::vector<Question> push_questions(float* gradient, const Push& push);
   bool retries() const { return !places_.empty() && places_[0].durable; }
 
   ArenaLayout layout_;
   int worker_ = -1;
-  std::vector<wire::Joined> places_;    // by server
-  std::vector<PushEncoder> encoders_;   // by server; none: pushes are not compressed
-  std::vector<float> answer_;           // to a push; received beside the parameters, so that a retry sends them unchanged
-  Task task_;                           // the last one
-  std::function<std::string()> state_;  // see on_save()
+  std::vector<wire::Joined> places_;   // by server
+  std::vector<PushEncoder> encoders_;  // by server; none: pushes are not compressed
+  std::vector<float> answer_;          // to a push; received beside the parameters, so that a retry sends them unchanged
+  Task task_;                          // the last one
+  std::function<std::string(std::string_view order)> carry_out_;
 };
 
 }  // namespace paceline::ps

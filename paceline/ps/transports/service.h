@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,12 +51,12 @@ struct ServiceOptions {
   std::function<void(int worker, const Task& task, double loss_sum, double right, std::int64_t targets)> task_done = {};
   /// The worker that had the task is gone.
   std::function<void(int worker, const Task& task)> task_lost = {};
-  /// A checkpoint is being made: whether the first server wants the worker's state, which is then passed to `keep`.
-  std::function<bool(int worker)> wants_state = {};
-  std::function<void(int worker, std::string_view state)> keep = {};
-  /// For the other servers: their state, for the checkpoint that the first one writes, and the version in the checkpoint that they started
-  /// from.
-  std::function<std::string()> state = {};
+  /// The first server's order for a worker, which reads it when it asks for work; empty if there is none. Its answer comes next.
+  std::function<std::string(int worker)> order = {};
+  std::function<void(int worker, std::string_view answer)> answered = {};
+  /// The other servers: carries out an order of the first one and returns the answer. The same order may come twice.
+  std::function<std::string(std::string_view order)> carry_out = {};
+  /// The version in the checkpoint that this server started from; −1: none.
   std::int64_t resumed = -1;
   /// The service has ended, for this reason.
   std::function<void(const std::exception_ptr& why)> failed = {};
@@ -76,10 +77,10 @@ class RemoteClient : public Client {
   /// Waits for work and, if the worker `visits` the servers before it, until it may pull. Nullopt if there is no more work.
   virtual std::optional<Task> next(bool visits = true) = 0;
   virtual void done(const Task& task, double loss_sum, double right, std::int64_t targets) = 0;
-  /// What next() sends to the first server when that makes a checkpoint.
-  virtual void on_save(std::function<std::string()> state) = 0;
-  /// For an observer: the state of every server that has one to send.
-  virtual std::vector<std::string> states() = 0;
+  /// Within next(): carries out an order of the first server and returns the answer.
+  virtual void on_order(std::function<std::string(std::string_view order)> carry_out) = 0;
+  /// For an observer: gives orders[i] to the i-th server after the first, all at the same time, and returns their answers.
+  virtual std::vector<std::string> order(std::span<const std::string> orders) = 0;
   /// For an observer: the versions in the checkpoints from which servers started, by the beginnings of their ranges.
   virtual std::map<std::int64_t, std::int64_t> resumed() const = 0;
 };

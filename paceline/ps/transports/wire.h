@@ -17,12 +17,12 @@
 
 namespace paceline::ps::wire {
 
-enum class Verb : std::uint16_t { error, join, pull, report, push, in_vain, next, done, beat, leave, state, keep };
+enum class Verb : std::uint16_t { error, join, pull, report, push, in_vain, next, done, beat, leave, order, answer };
 std::string_view name(Verb verb);
 
 struct Head {
   std::uint32_t magic = 0x53504c50;  // "PLPS"
-  std::uint16_t version = 7;
+  std::uint16_t version = 8;
   Verb verb = Verb::error;
   std::int64_t payload = 0;  // bytes
 };
@@ -66,7 +66,7 @@ struct NextRequest {
   std::int64_t visits = true;  // the minibatch will begin with a pull
 };
 struct Next {
-  enum Kind : std::int64_t { later, task, finished, save };  // save: the worker sends its state (keep) and asks again
+  enum Kind : std::int64_t { later, task, finished, order };  // order: the worker reads it, carries it out and asks again
   std::int64_t kind = later;
   Task what;
 };
@@ -75,10 +75,12 @@ struct Done {
   double loss_sum = 0, right = 0;
   std::int64_t targets = 0;
 };
-struct StateRequest {      // of an observer; the answer's payload: the server's state
-  std::int64_t bytes = 0;  // as the server answered; 0: the answer says how many there are
+/// A text whose length the asker does not know: the first answer says how long it is, the second brings it. An observer reads what a server
+/// answers to its order, which is the payload of its first request; a worker reads the order that the first server has for it.
+struct OrderRequest {
+  std::int64_t bytes = 0;  // as the server said; 0: it is asked for the first time
 };
-struct StateSize {
+struct OrderSize {
   std::int64_t bytes = 0;
 };
 struct Beat {
@@ -111,8 +113,8 @@ void expect_body(std::string_view bytes, std::size_t size);
 /// For a payload that is a text: refuses one that is too long.
 void expect_text(std::int64_t bytes, std::int64_t most);
 inline constexpr std::int64_t kMostFailure = 1 << 20;  // of an error's text
-/// The largest state of a worker or server that is accepted, in bytes: enough for predictors and for dozens of rows as long as the arena.
-constexpr std::int64_t most_of_state(std::int64_t arena_length) { return (std::int64_t{1} << 26) + 4096 * arena_length; }
+/// Bytes of an order or its answer that are believed: room for a list of all tensors, and for the values of one.
+constexpr std::int64_t longest_order(std::int64_t arena_length) { return (std::int64_t{1} << 26) + 8 * arena_length; }
 
 template <class Body>
 Body unpack(std::string_view bytes) {
