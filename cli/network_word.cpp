@@ -22,7 +22,7 @@ bool names_network(const std::string& word) {
 }
 
 graph::Graph network_for_data(const train::Recipe& recipe) {
-  if (recipe.data.name != "random") return train::graph_for(recipe.model, train::make_datasets(recipe).training->info());
+  if (!data::kind_of(recipe.data).is_noise) return train::graph_for(recipe.model, train::make_datasets(recipe).training->info());
   data::Info info;
   info.key = recipe.data.name, info.input = recipe.data.shape, info.classes = recipe.data.classes;
   return train::graph_for(recipe.model, info);

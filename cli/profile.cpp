@@ -133,7 +133,7 @@ void measure_around(const Measurement& of, train::Recipe recipe, const measure::
     rank.tell(fmt::format("whole steps of batch {}", samples));
     const double pieces = total(table, &perf::UnitSeconds::forward, samples) + total(table, &perf::UnitSeconds::backward, samples) + update;
     recipe.data.batch = samples, recipe.data.test_samples = 1;
-    if (recipe.data.name == "random") recipe.data.train_samples = std::max<std::int64_t>(2 * samples, 64);
+    if (data::kind_of(recipe.data).is_noise) recipe.data.train_samples = std::max<std::int64_t>(2 * samples, 64);
     const auto wanted = static_cast<std::int64_t>(of.options.seconds / std::max(pieces, 1e-9));
     const std::int64_t steps = rank.agreed(std::clamp(wanted, kLeast, kMost));
     rank.meet();
@@ -200,7 +200,7 @@ std::optional<ProfiledRuns> runs_of(const ProfileFlags& flags, const Measurement
   if (!names_data(flags))
     runs.words.insert(runs.words.end(), {"data.name=random", fmt::format("data.shape={}", of.recipe.data.shape),
                                          fmt::format("data.classes={}", of.recipe.data.classes)});
-  if (of.recipe.data.name == "random") runs.words.push_back(fmt::format("data.train_samples={}", 8 * runs.batch));
+  if (data::kind_of(of.recipe.data).is_noise) runs.words.push_back(fmt::format("data.train_samples={}", 8 * runs.batch));
   runs.words.push_back("optim.name=" + of.options.optimizers.front().name);
   return runs;
 }

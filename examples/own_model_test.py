@@ -12,7 +12,10 @@ import unittest
 
 BIN = pathlib.Path(sys.argv.pop(1)).resolve()
 PROGRAM = str(BIN / "example_own_model")
-SYNCHRONOUS = ("allreduce", "ssgd")
+# Strategies that train as one worker does, and the settings under which they do: those where nobody is ahead of another.
+SYNCHRONOUS = {"allreduce": (), "ssgd": (), "stale_sync": ("strategy.staleness=0",), "local_sgd": ("strategy.period=1",),
+               "sparknet": ("strategy.period=1",), "k_sync": ("ps.group=2",)}
+A_STEP_IS_A_MINIBATCH = ("ssgd", "k_sync")
 
 
 class OwnModel(unittest.TestCase):
@@ -78,12 +81,14 @@ class OwnModel(unittest.TestCase):
         listed = subprocess.run([BIN / "paceline", "list", "strategies", "--json"], capture_output=True, text=True, check=True)
         names = [row["key"] for row in json.loads(listed.stdout)["strategies"] if row["key"] != "single"]
         self.assertIn("lc_asgd", names)
+        self.assertLessEqual(set(SYNCHRONOUS), set(names))
         plain = ("optim.name=sgd", "optim.rate=0.5", "optim.momentum=0", "optim.clip_norm=0")
         one = self.run_program(*plain)
         for name in names:
             with self.subTest(strategy=name):
-                steps = "train.steps=48" if name not in ("allreduce",) and name in SYNCHRONOUS else "train.steps=24"  # a step is a minibatch
-                several = self.run_program(*plain, steps, "--workers", "2", f"strategy.name={name}", "strategy.period=2")
+                steps = "train.steps=48" if name in A_STEP_IS_A_MINIBATCH else "train.steps=24"
+                settings = SYNCHRONOUS.get(name, ("strategy.period=2",))
+                several = self.run_program(*plain, steps, "--workers", "2", f"strategy.name={name}", *settings)
                 self.assertLess(several["test_loss"], 4)
                 if name in SYNCHRONOUS:
                     self.assert_like(one, several)

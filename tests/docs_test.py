@@ -120,6 +120,13 @@ class Docs(unittest.TestCase):
                     with self.subTest(key=row["key"]):
                         self.assertIn(f">{row['key']}</text>", curves)
 
+    def test_every_compressor_has_its_measured_speed(self):
+        """In the docs, and in the performance model, which would otherwise take it for the slowest of all."""
+        measured = re.findall(r"^\| `(\w+)` \| ([\d.]+) \| ([\d.]+) \|", (ROOT / "docs/compressors.md").read_text(), re.MULTILINE)
+        assumed = re.findall(r'\{"(\w+)", ([\d.]+) / kCopy, ([\d.]+) / kCopy\}', (ROOT / "paceline/perf/coding.cpp").read_text())
+        self.assertEqual(sorted(row["key"] for row in rows_of("compressors")), sorted(key for key, _, _ in assumed))
+        self.assertEqual(sorted(measured), sorted(assumed))
+
     def test_every_rule_and_consistency_is_explained(self):
         pages = "".join((ROOT / "docs" / page).read_text() for page in ("parameter_server_algorithms.md", "local_steps.md"))
         for registry in ("update_rules", "consistencies"):

@@ -8,22 +8,20 @@ NormReports::NormReports(nn::Model& module) : values_(module.statistics().parame
   momentum_ = at::ones_like(values_);
   for (std::size_t entry = 0; entry < module.statistics().entries().size(); ++entry)
     module.statistics().view(momentum_, entry).fill_(module.statistics_momentum(entry));
-  if (momentum_.eq(0).any().item<bool>()) others_ = momentum_.eq(0);
+  others_ = momentum_.eq(0), averaged_ = momentum_.gt(0);
 }
 
-void NormReports::before_pass() {
-  if (others_.defined()) at::Tensor(values_).mul_(others_);
-  else at::Tensor(values_).zero_();
-}
+void NormReports::before_pass() { at::Tensor(values_).masked_fill_(averaged_, 0); }
 
+// Selects instead of multiplying by zero, which a NaN or an infinity would survive; on the device, so that no thread waits for a GPU.
 void NormReports::after_pass(at::Tensor& batch, at::Tensor& running, std::int64_t micro_batches) {
   if (micro_batches != micro_batches_) {
     micro_batches_ = micro_batches;
-    kept_ = at::pow(1 - momentum_, static_cast<double>(micro_batches)), fresh_ = 1 - kept_;
-    if (others_.defined()) kept_.masked_fill_(others_, 0), fresh_.masked_fill_(others_, 1);
+    kept_ = at::pow(1 - momentum_, static_cast<double>(micro_batches)), fresh_ = (1 - kept_).masked_fill_(others_, 1);
   }
-  at::div_out(batch, values_, fresh_);
-  running.mul_(kept_).add_(values_);
+  const at::Tensor takes = at::isfinite(values_).logical_or_(others_).all().logical_or(others_);
+  batch.copy_(at::where(takes, values_ / fresh_, batch));
+  running.copy_(at::where(takes, at::where(others_, values_, running * kept_ + values_), running));
 }
 
 }  // namespace paceline::central

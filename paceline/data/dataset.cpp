@@ -51,8 +51,10 @@ std::unique_ptr<const Tokenizer> Dataset::tokenizer() const { return nullptr; }
 
 AugmentPlan Dataset::plan(std::int64_t, RandomStream*) const { throw InternalError("only a dataset with pixels() has plans"); }
 
+const DatasetKind& kind_of(const DataConfig& config) { return find(datasets(), "dataset", config.name).make; }
+
 std::unique_ptr<Dataset> make_dataset(const DataConfig& config, Split split, std::uint64_t seed) {
-  const MakeDataset make = find(datasets(), "dataset", config.name).make;
+  const MakeDataset make = kind_of(config).make;
   if (config.held_out == 0) return make(config, split, seed);
   return part_of(make(config, Split::train, seed), config.held_out, split);
 }

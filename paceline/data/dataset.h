@@ -103,7 +103,14 @@ class Dataset {
 };
 
 using MakeDataset = std::unique_ptr<Dataset> (*)(const DataConfig&, Split, std::uint64_t seed);
-std::span<const Entry<MakeDataset>> datasets();
+/// A row of the registry.
+struct DatasetKind {
+  MakeDataset make = nullptr;
+  bool is_noise = false;   // random values of whatever shape, classes and number [data] asks for
+  float middle_share = 1;  // of an image's shorter side: the square in its middle that a network sees when it is not trained
+};
+std::span<const Entry<DatasetKind>> datasets();
+const DatasetKind& kind_of(const DataConfig& config);
 std::unique_ptr<Dataset> make_dataset(const DataConfig& config, Split split, std::uint64_t seed);
 
 }  // namespace paceline::data

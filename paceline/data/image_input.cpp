@@ -19,6 +19,13 @@ int shrink_for(const Box& box, std::int64_t side) {
   return shrink;
 }
 
+/// As much of an image as of the dataset's own; of a user's dataset all.
+float middle_share_of(const std::string& dataset) {
+  for (const auto& row : datasets())
+    if (row.key == dataset) return row.make.middle_share;
+  return 1;
+}
+
 }  // namespace
 
 Box middle_box(ImageSize size, float share) {
@@ -47,7 +54,7 @@ void read_as_input(const std::string& file, const Info& info, float* out) {
                     info.key, fmt::join(shape, ", ")));
   const std::string content = read_file(file);
   const ImageSize size = image_size(file, bytes_of(content));
-  const Box box = middle_box(size, info.key == "image_folder" ? kMiddleShare : 1);
+  const Box box = middle_box(size, middle_share_of(info.key));
   if (shape[0] == 3) return resize_box(file, bytes_of(content), size, box, shape[1], false, Normalisation(info), out);
 
   // Grey: the luma of JPEG, normalised afterwards.

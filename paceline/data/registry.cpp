@@ -3,20 +3,25 @@
 #include <algorithm>
 #include <array>
 
+#include "paceline/data/image_input.h"
 #include "paceline/data/sets.h"
 
 namespace paceline::data {
 namespace {
 
-constexpr std::array<Entry<MakeDataset>, 8> kDatasets{{
-    {"shapes", "generated images of ten kinds of shapes; learnable, needs no files", make_shapes},
-    {"random", "random images and labels, for measuring throughput; needs no files", make_random},
-    {"mnist", "handwritten digits, 28×28 (IDX files, plain or .gz)", make_mnist},
-    {"cifar10", "small photographs, 32×32, 10 classes (binary files)", make_cifar10},
-    {"cifar100", "small photographs, 32×32, 100 classes (binary files)", make_cifar100},
-    {"image_folder", "JPEG and PNG files in train/<class>/ and val/<class>/ or test/<class>/", make_image_folder},
-    {"text", "the characters of a file; the target is the next character", make_text},
-    {"tokens", "encoded text in .bin files of 16 or 32 bits per token, with llm.c's header or without; see paceline tokenize", make_tokens},
+constexpr std::array<Entry<DatasetKind>, 8> kDatasets{{
+    {"shapes", "generated images of ten kinds of shapes; learnable, needs no files", {make_shapes}},
+    {"random", "random images and labels, for measuring throughput; needs no files", {.make = make_random, .is_noise = true}},
+    {"mnist", "handwritten digits, 28×28 (IDX files, plain or .gz)", {make_mnist}},
+    {"cifar10", "small photographs, 32×32, 10 classes (binary files)", {make_cifar10}},
+    {"cifar100", "small photographs, 32×32, 100 classes (binary files)", {make_cifar100}},
+    {"image_folder",
+     "JPEG and PNG files in train/<class>/ and val/<class>/ or test/<class>/",
+     {.make = make_image_folder, .middle_share = kMiddleShare}},
+    {"text", "the characters of a file; the target is the next character", {make_text}},
+    {"tokens",
+     "encoded text in .bin files of 16 or 32 bits per token, with llm.c's header or without; see paceline tokenize",
+     {make_tokens}},
 }};
 
 std::int64_t samples_asked(const DataConfig& config, Split split) {
@@ -25,7 +30,7 @@ std::int64_t samples_asked(const DataConfig& config, Split split) {
 
 }  // namespace
 
-std::span<const Entry<MakeDataset>> datasets() { return kDatasets; }
+std::span<const Entry<DatasetKind>> datasets() { return kDatasets; }
 
 std::int64_t samples_to_use(const DataConfig& config, Split split, std::int64_t available) {
   const std::int64_t asked = samples_asked(config, split);

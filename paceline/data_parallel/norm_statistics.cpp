@@ -2,6 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
 #include "paceline/data_parallel/per_worker.h"
 #include "paceline/step/boxes.h"
 
@@ -9,6 +13,16 @@ namespace paceline::data_parallel {
 namespace {
 
 constexpr const char* kStatistics = "workers.statistics";
+
+std::int64_t elements_of(const tensor::Listed& listed) {
+  return std::accumulate(listed.shape.begin(), listed.shape.end(), std::int64_t{1}, std::multiplies());
+}
+
+/// Whether the rank has every entry of the network, and no slice of one.
+bool is_whole(const tensor::Arena& arena) {
+  return std::ranges::all_of(arena.listing(),
+                             [&](const tensor::Listed& listed) { return listed.entry && !arena.entries()[*listed.entry].slice; });
+}
 
 }  // namespace
 
@@ -39,23 +53,21 @@ void WorkerStatistics::resume_training() {
 /// the pipeline or tensor axis divides the network, parts of it.
 std::vector<step::NamedTensor> WorkerStatistics::rows(const at::Tensor& flat) const {
   const tensor::Arena& arena = context_.model.statistics();
+  if (is_whole(arena)) return {own_row(context_.comm(), kStatistics, flat)};
   constexpr std::int64_t kAlignment = tensor::Arena::kAlignment;
   std::vector<std::int64_t> places = {0};  // of the network's statistics in the row
-  for (const tensor::Listed& listed : arena.listing()) {
-    const std::int64_t count = listed.shape.empty() ? 1 : listed.shape.at(0);  // one number for each channel
-    places.push_back(places.back() + (count + kAlignment - 1) / kAlignment * kAlignment);
-  }
-  if (places.back() == arena.length()) return {own_row(context_.comm(), kStatistics, flat)};
+  for (const tensor::Listed& listed : arena.listing())
+    places.push_back(places.back() + (elements_of(listed) + kAlignment - 1) / kAlignment * kAlignment);
   std::vector<step::NamedTensor> result;
   const auto add = [&](std::int64_t place, const at::Tensor& values) {
     const std::vector<std::int64_t> first = {context_.rank(), place}, whole = {context_.workers(), places.back()};
     if (values.numel() > 0) result.push_back({kStatistics, values.unsqueeze(0), step::Box{first, whole}});
   };
   for (std::size_t i = 0; const tensor::Listed& listed : arena.listing()) {
-    const std::int64_t place = places[i++], end = place + listed.shape.at(0);
+    const std::int64_t place = places[i++], end = place + elements_of(listed);
     if (!listed.entry) continue;
     const tensor::Entry& entry = arena.entries()[*listed.entry];
-    std::int64_t from = entry.offset;
+    std::int64_t from = entry.offset;  // a slice is one of a norm's channels, which have a single dimension
     for (const tensor::Slice::Run& run : entry.slice ? entry.slice->runs : std::vector<tensor::Slice::Run>{{0, entry.count}}) {
       add(place + run.first, flat.narrow(0, from, run.count));
       from += run.count;

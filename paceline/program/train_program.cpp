@@ -54,8 +54,9 @@ ps::Cluster find_cluster(const train::Recipe& recipe, const std::string& join, c
   if (recipe.ps.transport != "mpi" || recipe.ps.executor != "processes") return join.empty() ? ps::discover() : ps::joining(join, key_file);
   if (!join.empty()) throw ConfigError("--join needs ps.transport=grpc: with ps.transport=mpi, no worker can join later");
   comm::CommConfig config = recipe.comm;
-  if (config.engine == "auto") config.engine = "mpi";
-  if (config.engine != "mpi") throw ConfigError(fmt::format("ps.transport=mpi with comm.engine={}; leave comm.engine out", config.engine));
+  if (config.engine == "auto") config.engine = recipe.ps.transport;  // such a transport has the name of its engine
+  if (config.engine != recipe.ps.transport)
+    throw ConfigError(fmt::format("ps.transport={} with comm.engine={}; leave comm.engine out", recipe.ps.transport, config.engine));
   ps::Cluster cluster = ps::among(comm::connect(config, world), recipe.ps.servers);
   if (recipe.parallel.workers != 0 && recipe.parallel.workers != cluster.workers)
     throw ConfigError(fmt::format("{} workers are requested, but of {} ranks {} are servers; use mpirun -np {}", recipe.parallel.workers,

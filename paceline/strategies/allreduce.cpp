@@ -46,7 +46,6 @@ class Allreduce final : public step::Strategy {
         exchange_(data_parallel::make_exchange(context_)),
         statistics_(context_, config.batch_norm, config.statistics),
         choices_(choose(config, facts())),
-        sharded_(choices_.sharded),
         private_(arena().ranges(/*are_private=*/true)),
         backward_(context, records()),
         update_(context.model.device(), records() && !updater_.meets()),
@@ -74,7 +73,7 @@ class Allreduce final : public step::Strategy {
     if (stage() < 2) finish_part();
     update_.run(batch, [&] {
       if (updates_at_the_end() && (!scale_.on() || scale_.accepts(updater_.finite()))) updater_.update_all();
-      if (updates_at_the_end() && hands_round())
+      if (updates_at_the_end())
         for (const data_parallel::Bucket& bucket : lane_.buckets()) hand_round(bucket);
       context_.model.refresh();
     });
@@ -112,11 +111,11 @@ class Allreduce final : public step::Strategy {
   tensor::Arena& arena() { return context_.model.arena(); }
   bool on_cpu() const { return context_.model.device().is_cpu(); }
   bool records() const {
-    return context_.record_steps && !statistics_.synchronised() && !sharded_ && !scale_.on() && private_.empty() && !context_.offload;
+    return context_.record_steps && !statistics_.synchronised() && !choices_.sharded && !scale_.on() && private_.empty() &&
+           !context_.offload;
   }
   bool updates_at_the_end() const { return choices_.updates_at_end; }
   int stage() const { return context_.workers() > 1 ? context_.zero : 0; }
-  bool hands_round() const { return sharded_ && stage() < 3; }
 
   AllreduceFacts facts() {
     const auto& entries = arena().entries();
@@ -143,7 +142,7 @@ class Allreduce final : public step::Strategy {
     const auto now = stage() >= 2 ? data_parallel::Leave::in_pass : data_parallel::Leave::after_pass;
     lane_.configure(buckets_of(cut), cut.overlap ? data_parallel::Leave::beside_pass : now);
     exchange_->prepare(lane_.buckets());
-    share_out(lane_.buckets(), sharded_);
+    share_out(lane_.buckets(), choices_.sharded);
     updater_.follow_owners();
   }
 
@@ -183,16 +182,19 @@ class Allreduce final : public step::Strategy {
     if (!updates_at_the_end() && part_ + 1 == parts_) updater_.update(range.begin, range.end);
   }
 
+  /// Whether each worker holds a part of the bucket, and not all of them everything. What a bucket needs follows from that alone.
+  bool divided(tensor::Role role, const data_parallel::Bucket& b) { return !arena().owners(role).shared(b.begin, b.end); }
+
   /// The worker that updates an element needs its mean gradient, and all workers need the new parameter. Returns how long the update took.
   Nanoseconds treat(const data_parallel::Bucket& bucket) {
     const step::PhaseSpan span(context_, "bucket", "communication");
-    if (sharded_) scatter(bucket);
+    if (divided(tensor::Role::moment, bucket)) scatter(bucket);
     else exchange_->average(bucket);
     if (updates_at_the_end() || part_ + 1 < parts_) return Nanoseconds(0);
     const Nanoseconds began = context_.clock.now();
     updater_.update(bucket.begin, bucket.end);
     const Nanoseconds spent = context_.clock.now() - began;
-    if (hands_round()) hand_round(bucket);
+    hand_round(bucket);
     return spent;
   }
 
@@ -202,15 +204,17 @@ class Allreduce final : public step::Strategy {
     return [this](const data_parallel::Bucket& bucket) { exchange_->begin_scatter(bucket); };
   }
 
-  /// Every worker gets the mean gradient of its part; from stage 2 on it keeps no others.
+  /// Every worker gets the mean gradient of its part, and keeps no others that are not its own.
   void scatter(const data_parallel::Bucket& bucket) {
     exchange_->scatter(bucket);
-    if (stage() < 2) return;
+    if (!divided(tensor::Role::gradient, bucket)) return;
     updater_.keep_gradients(bucket.begin, bucket.end, /*add=*/part_ > 0);
     arena().release(tensor::Role::gradient, bucket.begin, bucket.end);
   }
 
+  /// What its owners updated, if all workers hold it.
   void hand_round(const data_parallel::Bucket& bucket) {
+    if (!divided(tensor::Role::moment, bucket) || divided(tensor::Role::parameter, bucket)) return;
     const comm::Buffer parameters = comm::Buffer(arena().parameters()).slice({bucket.begin, bucket.end});
     context_.comm().run(comm::all_gather(parameters));
     sharded_bytes_ += sharded::scatter_bytes(parameters.bytes(), context_.workers());
@@ -223,7 +227,6 @@ class Allreduce final : public step::Strategy {
   std::unique_ptr<data_parallel::Exchange> exchange_;
   data_parallel::WorkerStatistics statistics_;
   AllreduceChoices choices_;
-  bool sharded_;
   std::vector<tensor::OwnedRange> private_;  // entries that only this worker has
   step::RecordedStep backward_, update_;
   data_parallel::BucketTuner tuner_;
@@ -233,14 +236,7 @@ class Allreduce final : public step::Strategy {
   data_parallel::BucketLane lane_;  // last: its thread uses everything above
 };
 
-}  // namespace
-
-std::unique_ptr<step::Strategy> make_allreduce(const StrategyConfig& config, const step::Context& context) {
-  return std::make_unique<Allreduce>(config, context);
-}
-
-namespace {
-
+/// What happens to each bucket, as in Allreduce::treat.
 class AllreduceProgram {
  public:
   AllreduceProgram(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings, int rank)
@@ -340,6 +336,10 @@ class AllreduceProgram {
 };
 
 }  // namespace
+
+std::unique_ptr<step::Strategy> make_allreduce(const StrategyConfig& config, const step::Context& context) {
+  return std::make_unique<Allreduce>(config, context);
+}
 
 std::vector<schedule::Program> allreduce_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings) {
   std::vector<schedule::Program> programs;

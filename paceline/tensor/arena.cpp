@@ -113,9 +113,10 @@ Arena::Arena(const std::vector<Spec>& specs, const Options& options) : channels_
   parameters_ = options.allocate(length_, options.tensor);
   if (options.gradients) gradients_ = options.allocate(length_, options.tensor);
   for (Held& role : roles_) role.owners = Owners(length_);
-  set_dtype(Role::parameter, parameters_.scalar_type()), set_dtype(Role::gradient, parameters_.scalar_type());
-  roles_[static_cast<std::size_t>(Role::parameter)].backing = back(Role::parameter, parameters_);
-  if (options.gradients) roles_[static_cast<std::size_t>(Role::gradient)].backing = back(Role::gradient, gradients_);
+  Held &parameter = roles_[static_cast<std::size_t>(Role::parameter)], &gradient = roles_[static_cast<std::size_t>(Role::gradient)];
+  parameter.dtype = gradient.dtype = parameters_.scalar_type();  // masters and moments are fp32 whatever these are
+  parameter.backing = back(Role::parameter, parameters_);
+  if (options.gradients) gradient.backing = back(Role::gradient, gradients_);
 }
 
 void Arena::set_unit(std::size_t unit, std::size_t first, std::size_t last) {

@@ -120,7 +120,6 @@ class Arena {
   void set_unit(std::size_t unit, std::size_t first, std::size_t last);
 
   c10::ScalarType dtype(Role role) const { return roles_[static_cast<std::size_t>(role)].dtype; }
-  void set_dtype(Role role, c10::ScalarType dtype) { roles_[static_cast<std::size_t>(role)].dtype = dtype; }
   const Owners& owners(Role role) const { return roles_[static_cast<std::size_t>(role)].owners; }
   /// Sets the owners of all elements. Does not move memory that was allocated before: its holder must do that.
   void set_owners(Role role, Owners owners);

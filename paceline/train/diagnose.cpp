@@ -9,6 +9,11 @@ namespace {
 
 bool finite(const at::Tensor& values) { return at::isfinite(values).all().item<bool>(); }
 
+/// Buffers of a user's module that no pass averages may have such values for good, as a causal mask of −∞ has.
+bool has_bad_statistic(nn::Model& model, std::size_t entry) {
+  return model.statistics_momentum(entry) > 0 && !finite(model.statistics().parameter(entry));
+}
+
 /// The first parameter of a part that is not finite; -1 if all are.
 std::int64_t bad_one_of(nn::Model& model, const nn::Part& part, bool with_statistics) {
   std::int64_t index = 0;
@@ -18,7 +23,7 @@ std::int64_t bad_one_of(nn::Model& model, const nn::Part& part, bool with_statis
   }
   if (!with_statistics) return -1;
   for (const std::size_t entry : part.statistics) {
-    if (!finite(model.statistics().parameter(entry))) return index;
+    if (has_bad_statistic(model, entry)) return index;
     ++index;
   }
   return -1;
@@ -27,8 +32,9 @@ std::int64_t bad_one_of(nn::Model& model, const nn::Part& part, bool with_statis
 }  // namespace
 
 std::optional<Fault> bad_parameter(nn::Model& model, std::int64_t step, int rank) {
-  const at::Tensor& statistics = model.statistics().parameters();
-  bool good = statistics.numel() == 0 || finite(statistics);
+  bool good = true;
+  if (!finite(model.statistics().parameters()))
+    for (std::size_t entry = 0; entry < model.statistics().entries().size(); ++entry) good = good && !has_bad_statistic(model, entry);
   for (const tensor::OwnedRange& range : model.arena().owners(tensor::Role::parameter).ranges())
     if (range.held_by(rank)) good = good && finite(model.arena().parameters().narrow(0, range.begin, range.count()));
   if (good) return std::nullopt;

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "paceline/data/image_input.h"
 #include "tests/data/images.h"
 
 namespace paceline::data {
@@ -46,6 +47,18 @@ TEST_F(ImageFolder, WithoutChanceTheMiddleIsTaken) {
   const Batch batch = sample(*open(), 1);  // a slope of 64, of which the middle 56
   EXPECT_NEAR(batch.inputs[0], 4.0 / 64 + 1.25 / 64, 0.02);
   EXPECT_NEAR(batch.inputs[15], 60.0 / 64 - 2.25 / 64, 0.02);
+}
+
+TEST_F(ImageFolder, AnotherImageIsCutAsItsOwnAre) {  // and for a dataset of a user's, whole
+  const Info info = open()->info();
+  std::vector<float> inputs(3 * 16 * 16);
+  const std::string file = (folder_ / "train/dog/0.PNG").string();
+  read_as_input(file, info, inputs.data());
+  EXPECT_THAT(inputs, testing::ElementsAreArray(sample(*open(), 1).inputs));
+  Info own = info;
+  own.key = "mine";
+  read_as_input(file, own, inputs.data());
+  EXPECT_LT(inputs[0], 3.0 / 64);
 }
 
 TEST_F(ImageFolder, RandomBoxesStayInsideAndRepeat) {

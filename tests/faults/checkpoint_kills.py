@@ -7,7 +7,7 @@ Prints a Markdown table. Every run has several workers whose checkpoint is a fol
 (SIGKILL, all processes at once) a random moment after it began to write a random one of them, then resumed. `servers`: of a parameter server,
 with one worker, which has residuals. Exits with 1 if a resumed run
 ends in another state_hash than the undisturbed run, if it began from anything but the newest complete checkpoint, or if what it leaves is
-not whole.
+not whole. A kill that came when no checkpoint was being written is drawn again, so that `--runs` counts those that interrupted a write.
 """
 import argparse
 import json
@@ -29,6 +29,7 @@ WORDS = ["model.network=mlp", "model.hidden=[512,256]", "data.shape=[1,16,16]", 
 ALLREDUCE = ["strategy.update=sharded", "comm.algorithm=direct"]
 SERVED = ["strategy.name=asgd", "comm.compression=topk"]
 DEADLINE_S = 240  # of one run; only a hang takes so long
+DRAWS = 20  # of one kill, at most, until it interrupts a write
 
 
 class Jobs:
@@ -91,7 +92,8 @@ def wait_until_gone(folder):
 
 
 def kill_in_write(job, run, nth, after):
-    """Waits until the nth checkpoint is being written, then `after` seconds, and kills everybody. Says what there was of the newest one."""
+    """Waits until the nth checkpoint is being written, then `after` seconds, and kills everybody. Says what there was of the newest one, and
+    whether it was still being written."""
     began = set()
     until = time.monotonic() + DEADLINE_S
     while job.poll() is None and time.monotonic() < until:
@@ -108,19 +110,31 @@ def kill_in_write(job, run, nth, after):
     wait_until_gone(run.parent)
     newest = max(folders(run), default=None)
     if newest is None:
-        return "nothing"
+        return "nothing", False
     parts = sum(1 for path in newest.iterdir() if path.name.startswith("shard-"))
-    return f"step {step_of(newest)}: " + ("complete" if (newest / INDEX).is_file() else f"{parts} shards, no index")
+    if (newest / INDEX).is_file():
+        return f"step {step_of(newest)}: complete", False
+    return f"step {step_of(newest)}: {parts} shards, no index", True
+
+
+def interrupted_run(jobs, scratch, number, chance):
+    """The folder of a run that was killed in mid-write, when and with what left; and how many kills that took."""
+    for draw in range(1, DRAWS + 1):
+        folder = pathlib.Path(tempfile.mkdtemp(prefix=f"kill-{number}-", dir=scratch))
+        nth, after = chance.randint(1, 12), chance.choice([0, chance.uniform(0, 0.004), chance.uniform(0, 0.03)])
+        found, writing = kill_in_write(jobs.start(folder), folder / "x", nth, after)
+        if writing:
+            return folder, nth, after, found, draw
+        shutil.rmtree(folder, ignore_errors=True)
+    sys.exit(f"none of {DRAWS} kills interrupted a write; give the model more parameters (model.hidden), so that a write takes longer")
 
 
 def one_run(jobs, scratch, number, chance, expected):
-    folder = pathlib.Path(tempfile.mkdtemp(prefix=f"kill-{number}-", dir=scratch))
-    nth, after = chance.randint(1, 12), chance.choice([0, chance.uniform(0, 0.004), chance.uniform(0, 0.03)])
-    found = kill_in_write(jobs.start(folder), folder / "x", nth, after)
+    folder, nth, after, found, draws = interrupted_run(jobs, scratch, number, chance)
     before = complete(folder / "x")
     problem = ""
     if not before:
-        problem = "" if not folders(folder / "x") or nth <= 1 else "no complete checkpoint, though several were written"
+        problem = "" if nth <= 1 else "no complete checkpoint, though several were written"
         done = jobs.start(folder / "again")
         out, _ = done.communicate(timeout=DEADLINE_S)
         resumed = json.loads(out) if done.returncode == 0 else None
@@ -140,7 +154,7 @@ def one_run(jobs, scratch, number, chance, expected):
     if resumed is not None and resumed["state_hash"] != expected["state_hash"]:
         problem = f"state_hash {resumed['state_hash']}"
     shutil.rmtree(folder, ignore_errors=True)
-    return nth, after, found, max(before, default=0), problem
+    return nth, after, found, draws, max(before, default=0), problem
 
 
 def main():
@@ -160,11 +174,11 @@ def main():
             jobs = Jobs(os.path.abspath(options.paceline), options.workers, kind, options.words)
             expected = jobs.whole(os.path.join(scratch, kind))
             print(f"\n{options.workers} {'servers' if kind == 'servers' else f'workers as {kind}'}; undisturbed: step {expected['steps']}, state_hash {expected['state_hash']}\n")
-            print("| run | killed in checkpoint | after ms | left of the newest | resumed from (0: a new start) | ends in the same state |\n|---|---|---|---|---|---|")
+            print("| run | killed in checkpoint | after ms | left of the newest | kills until a write was interrupted | resumed from (0: a new start) | ends in the same state |\n|---|---|---|---|---|---|---|")
             for number in range(1, options.runs + 1):
-                nth, after, found, start, problem = one_run(jobs, scratch, number, chance, expected)
+                nth, after, found, draws, start, problem = one_run(jobs, scratch, number, chance, expected)
                 failed += bool(problem)
-                print(f"| {number} | {nth} | {after * 1e3:.1f} | {found} | {start} | {'yes' if not problem else 'NO: ' + problem} |", flush=True)
+                print(f"| {number} | {nth} | {after * 1e3:.1f} | {found} | {draws} | {start} | {'yes' if not problem else 'NO: ' + problem} |", flush=True)
     print(f"\n{failed} of {len(kinds) * options.runs} runs failed" if failed else f"\nall {len(kinds) * options.runs} runs ended in the same state")
     return 1 if failed else 0
 

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "central_runs.h"
+#include "own_workload.h"
 #include "paceline/tensor/device.h"
 
 namespace paceline::train {
@@ -80,6 +81,30 @@ TEST(Central, GoesOnWithoutAGradientThatIsNoNumber) {
 TEST(Central, GoesOnWithoutAGradientThatIsNoNumberOnAGpu) {
   if (!tensor::cuda_available()) GTEST_SKIP() << "needs a CUDA device";
   for (const float value : {NAN, kHarmlessForwards}) expect_goes_on_without("cuda", value);
+}
+
+// The norms of a user's module with other buffers, one of which is not finite.
+TEST(Central, KeepsTheNormsOfAUsersModuleFiniteToo) {
+  const auto get = [](std::size_t index) {
+    torch::data::Example<> sample = Points(96).get(index);
+    if (index == 0) sample.data[0] = NAN;
+    return sample;
+  };
+  Workload workload = regression();
+  workload.training = dataset_of(get, 96, {.name = "points"});
+  for (const char* executor : {"virtual", "threads"})
+    for (const char* view : {"async", "worker"}) {
+      Recipe recipe = small_recipe();
+      recipe.strategy.name = "asgd", recipe.ps.executor = executor, recipe.ps.statistics = view;
+      const std::string what = fmt::format("{} {}", executor, view);
+      const Folder folder;
+      const Trained run = train(recipe, workload, 2, folder.path());
+      EXPECT_EQ(run.ended.served->refused, recipe.train.epochs) << what;
+      EXPECT_TRUE(std::isfinite(run.ended.test_loss)) << what;
+      for (const NamedTensor& item : newest_good_checkpoint(folder.path()).second.tensors)
+        EXPECT_TRUE(item.name.find("running_") == std::string::npos || at::isfinite(item.tensor).all().item<bool>())
+            << item.name << ", " << what;
+    }
 }
 
 TEST(Central, EndsWhereNothingIsANumberAnyMore) {

@@ -11,13 +11,15 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// Blocks with a skip connection and a batch norm, the first of them with a frozen weight.
+/// Blocks with a skip connection and a batch norm, the first of them with a frozen weight, all with a table and a number of their own.
 struct TowerImpl : torch::nn::Module {
   static constexpr int kBlocks = 5;
 
   TowerImpl() {
     for (int i = 0; i < kBlocks; ++i) {
       torch::nn::Sequential block(torch::nn::Linear(i == 0 ? 64 : 10, 10), torch::nn::BatchNorm1d(10), torch::nn::Tanh());
+      block->register_buffer("table", torch::full({3, 40}, static_cast<float>(i)));
+      block->register_buffer("number", torch::tensor(static_cast<float>(i)));
       parts.push_back(register_module("block" + std::to_string(i), block));
     }
     head = register_module("head", torch::nn::Linear(10, 10));
@@ -126,6 +128,15 @@ TEST(ModulePipeline, ItsCheckpointIsReadByOneWorkerAndTheOtherWayRound) {
     run_in(folder.path(), recipe, /*resume=*/true, 0, tower());
     expect_alike(folder.path(), alone.path(), fmt::format("first {} stages", first));
   }
+}
+
+TEST(ModulePipeline, EachWorkersNormsAreResumed) {  // of which a rank has those of its stage
+  Recipe recipe = module_recipe();
+  recipe.data.uneven = "weight", recipe.parallel.data = 2, recipe.parallel.pipeline = 2;
+  const Folder whole, cut;
+  const observe::RunEnded undisturbed = run_in(whole.path(), recipe, false, 0, tower());
+  run_in(cut.path(), recipe, /*resume=*/false, /*stop_after=*/4, tower());
+  EXPECT_EQ(run_in(cut.path(), recipe, /*resume=*/true, 0, tower()).state_hash, undisturbed.state_hash);
 }
 
 TEST(ModulePipeline, MeasuredCostsTrainTheSame) {

@@ -4,6 +4,8 @@
 #include <torch/data.h>
 #include <torch/nn.h>
 
+#include <limits>
+
 #include "paceline/train/torch_dataset.h"
 #include "paceline/train/workers.h"
 #include "paceline/train/workload.h"
@@ -13,18 +15,21 @@ namespace paceline::train {
 
 namespace F = torch::nn::functional;
 
-/// A regression with a batch norm, and a constant of its own among the buffers.
+/// A regression with a batch norm, and buffers of its own: of no, one and two dimensions, and a mask, which is not finite.
 struct RegressorImpl : torch::nn::Module {
   RegressorImpl() {
     first = register_module("first", torch::nn::Linear(4, 12));
     norm = register_module("norm", torch::nn::BatchNorm1d(12));
     last = register_module("last", torch::nn::Linear(12, 2));
     shift = register_buffer("shift", torch::full({1}, 0.25));
+    scale = register_buffer("scale", torch::tensor(1.0f));
+    positions = register_buffer("positions", torch::linspace(-1, 1, 120).view({3, 40}));
+    mask = register_buffer("mask", torch::full({3, 3}, -std::numeric_limits<float>::infinity()).triu(1));
   }
-  torch::Tensor forward(const torch::Tensor& x) { return last(torch::tanh(norm(first(x)))) + shift; }
+  torch::Tensor forward(const torch::Tensor& x) { return last(torch::tanh(norm(first(x)))) + shift * scale; }
   torch::nn::Linear first{nullptr}, last{nullptr};
   torch::nn::BatchNorm1d norm{nullptr};
-  torch::Tensor shift;
+  torch::Tensor shift, scale, positions, mask;
 };
 TORCH_MODULE(Regressor);
 

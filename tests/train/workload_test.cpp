@@ -56,6 +56,8 @@ TEST(Workload, IsWhatAPlainLoopWouldTrain) {
     EXPECT_TRUE(at::allclose(step::find_saved(saved.tensors, "model." + item.key()), item.value(), 1e-4, 1e-5)) << item.key();
   EXPECT_TRUE(at::allclose(step::find_saved(saved.tensors, "model.norm.running_mean"), net->norm->running_mean, 1e-4, 1e-5));
   EXPECT_EQ(step::find_saved(saved.tensors, "model.shift").item<float>(), 0.25f);
+  EXPECT_TRUE(at::equal(step::find_saved(saved.tensors, "model.positions"), net->positions));
+  EXPECT_TRUE(at::equal(step::find_saved(saved.tensors, "model.mask"), net->mask)) << "which is not finite";
 }
 
 TEST(Workload, ResumesToTheSameBits) {
