@@ -38,6 +38,12 @@ double torus(const Terms& t) {
 /// Every rank sends a part to every other at once, twice.
 double direct(const Terms& t) { return 2 * t.alpha + t.share() * t.n * (2 * t.byte + t.g); }
 
+/// Two trees that share the wires nearly evenly: up and down again, and as much of the bandwidth as NCCL's reach.
+double double_tree(const Terms& t) {
+  constexpr double kReached = 0.92;
+  return 2 * ceil_lg(t.p) * t.alpha + t.n * (2 * t.byte / kReached + t.g);
+}
+
 /// Of messages that all cross hosts.
 template <double (*formula)(const Terms&)>
 double flat(const schedule::Costs& costs, std::int64_t ranks, double bytes) {
@@ -59,7 +65,8 @@ struct Formula {
 };
 constexpr Formula kFormulas[] = {
     {"ring", flat<ring>},           {"bucket", flat<ring>},   {"tree", flat<tree>},     {"recursive_doubling", flat<recursive_doubling>},
-    {"butterfly", flat<butterfly>}, {"torus2d", flat<torus>}, {"direct", flat<direct>}, {"hierarchical", two_level}};
+    {"butterfly", flat<butterfly>}, {"torus2d", flat<torus>}, {"direct", flat<direct>}, {"double_binary_tree", flat<double_tree>},
+    {"hierarchical", two_level}};
 
 }  // namespace
 

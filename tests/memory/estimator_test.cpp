@@ -9,7 +9,7 @@
 namespace paceline::memory {
 namespace {
 
-graph::Graph gpt(std::int64_t layers, std::int64_t width) {
+graph::Graph deep_gpt(std::int64_t layers, std::int64_t width) {
   graph::ModelConfig config;
   config.network = "gpt", config.layers = layers, config.width = width, config.heads = 8, config.input = {64}, config.classes = 64;
   return graph::make_graph(config);
@@ -19,7 +19,7 @@ graph::Graph gpt(std::int64_t layers, std::int64_t width) {
 TEST(Estimator, SaysOfManyPlansWhatEachIsAlone) {
   graph::ModelConfig mixed;
   mixed.network = "gpt", mixed.layers = 6, mixed.width = 64, mixed.heads = 8, mixed.input = {64}, mixed.classes = 64, mixed.experts = 4;
-  for (const graph::Graph& graph : {gpt(10, 64), graph::make_graph(mixed)}) {
+  for (const graph::Graph& graph : {deep_gpt(10, 64), graph::make_graph(mixed)}) {
     const Estimator together(graph);
     for (const int data : {1, 2, 4})
       for (const int tensor : {1, 2})
@@ -38,7 +38,7 @@ TEST(Estimator, SaysOfManyPlansWhatEachIsAlone) {
 
 /// A limit below the state of all stages together is not searched for a cut; one above it is.
 TEST(Estimator, GivesUpOnlyWhereNoCutCanFit) {
-  const graph::Graph graph = gpt(10, 64);
+  const graph::Graph graph = deep_gpt(10, 64);
   Plan plan{.data = 1, .pipeline = 4, .samples = 4, .micro_batches = 4};
   const auto fastest = cut_stages(graph, plan);
   const std::int64_t need = largest(estimate(graph, plan, fastest)).bytes.total();
@@ -70,7 +70,7 @@ TEST(Estimator, FindsTheOnlyCutThatFits) {
 
 /// The first stages of 1F1B hold more micro-batches than the last ones, so they need fewer units.
 TEST(Estimator, FindsACutThatFitsExactlyWhereThereIsOne) {
-  const graph::Graph graph = gpt(6, 64);
+  const graph::Graph graph = deep_gpt(6, 64);
   const std::size_t units = graph::counted_costs(graph).size();
   for (const char* schedule : {"1f1b", "gpipe"}) {
     Plan plan{.data = 1, .pipeline = 3, .samples = 12, .micro_batches = 12};

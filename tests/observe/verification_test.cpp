@@ -133,14 +133,17 @@ TEST(Verification, MemoryIsThatOfRunsWhichKnowBothSides) {
 }
 
 TEST(Verification, ASummaryTellsNothingFromUnknown) {
-  RunStarted start;
-  start.prediction.emplace().step_s = 0.02;
+  Prediction prediction;
+  prediction.step_s = 0.02;
   RunEnded end;
-  end.step_s = 0.025, end.workers = 4;  // of a parameter server in one process
-  EXPECT_TRUE(to_json(*start.prediction, end)["measured"]["exposed_s"].is_null());
-  EXPECT_TRUE(to_json(*start.prediction, end)["measured"]["bytes"].is_null());
-  end.workers = 1;
-  EXPECT_EQ(to_json(*start.prediction, end)["measured"]["exposed_s"], 0);
+  end.step_s = 0.025;
+  const auto measured = [&](int workers) {
+    end.workers = workers;
+    return nlohmann::json::parse(to_json(prediction, end).dump())["measured"];
+  };
+  EXPECT_TRUE(measured(4)["exposed_s"].is_null()) << "of a parameter server in one process";
+  EXPECT_TRUE(measured(4)["bytes"].is_null());
+  EXPECT_EQ(measured(1)["exposed_s"], 0);
 }
 
 /// What a run did not measure stands as null in its summary, and as no NaN anywhere else.

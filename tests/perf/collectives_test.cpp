@@ -83,7 +83,7 @@ TEST(Slides, AreTheScheduledAlgorithmsButForTheirLatency) {
 }
 
 TEST(ClosedForm, IsUnknownWhereTheLiteratureHasNone) {
-  EXPECT_FALSE(closed_form("double_binary_tree", costs_of(find_cluster("skylake")), 8, 1e6).has_value());
+  EXPECT_FALSE(closed_form("auto", costs_of(find_cluster("skylake")), 8, 1e6).has_value());
 }
 
 }  // namespace

@@ -96,8 +96,12 @@ TEST(Servers, WorkersMayVisitEveryFewSteps) {
     const Replayed done = run(job);
     const double each_way = kAlpha + 4 * 4e6 / kBytesPerS;  // all at once
     EXPECT_NEAR(done.seconds, 2 * (3 * 4e-3 + 2 * each_way), 1e-5) << consistency;
-    EXPECT_EQ(done.updates, done.synchronous ? 2 : 8);
-    if (!done.synchronous) continue;
+    if (!done.synchronous) {  // the end does not wait for updates whose pushes have arrived
+      EXPECT_GT(done.updates, 4);
+      EXPECT_LE(done.updates, 8);
+      continue;
+    }
+    EXPECT_EQ(done.updates, 2);
     ASSERT_EQ(done.steps.size(), 6U);
     EXPECT_NEAR(done.steps[1], 4e-3, 1e-6);
     EXPECT_NEAR(done.steps[2], 4e-3 + each_way, 1e-6);

@@ -63,7 +63,7 @@ Recipe served_recipe(const ServedCase& one) {
 }
 
 /// What one worker asks for in each of its first steps.
-std::vector<std::vector<std::string>> asked(const Recipe& recipe, std::int64_t steps) {
+std::vector<std::vector<std::string>> requests_of(const Recipe& recipe, std::int64_t steps) {
   const data::Info info = make_datasets(recipe).training->info();
   const auto alone = std::move(comm::local_group(1).front());
   const comm::Mesh mesh(*alone);
@@ -93,7 +93,7 @@ std::vector<std::vector<std::string>> asked(const Recipe& recipe, std::int64_t s
 }
 
 /// What a program exchanges; a report carries a loss and the statistics of norms, which is nothing beside the parameters.
-std::vector<std::string> stated(const schedule::Program& program) {
+std::vector<std::string> requests_in(const schedule::Program& program) {
   std::vector<std::string> made;
   bool computed = false;
   for (const Action& action : program) {
@@ -110,7 +110,7 @@ std::vector<std::string> stated(const schedule::Program& program) {
   return made;
 }
 
-std::int64_t updated(const schedule::Program& program) {
+std::int64_t updates_in(const schedule::Program& program) {
   std::int64_t sum = 0;
   for (const Action& action : program) sum += action.work == Action::Work::update ? action.elements : 0;
   return sum;
@@ -124,13 +124,13 @@ TEST_P(ServedProgram, IsWhatTheWorkerAsksFor) {
   const schedule::ProgramSettings& settings = step.settings.at(0);
   const auto period = static_cast<std::size_t>(step.period);
   ASSERT_EQ(period, GetParam().settings.back() == "ps.period=3" ? 3U : 1U);
-  const auto did = asked(recipe, 2 * step.period);
+  const auto did = requests_of(recipe, 2 * step.period);
   std::vector<schedule::Program> programs = step.programs(settings);
   if (period > 1) {
     programs = {step.opening(settings).at(0), step.programs_between(settings).at(0), step.closing(settings).at(0)};
-    const std::vector<std::string> whole = stated(step.programs(settings).at(0));
+    const std::vector<std::string> whole = requests_in(step.programs(settings).at(0));
     std::vector<std::string> parts;
-    for (const schedule::Program& program : programs) std::ranges::copy(stated(program), std::back_inserter(parts));
+    for (const schedule::Program& program : programs) std::ranges::copy(requests_in(program), std::back_inserter(parts));
     EXPECT_EQ(parts, whole) << "the step that is costed has what a period has";
   }
   const central::Settings servers = *recipe.servers();
@@ -139,16 +139,16 @@ TEST_P(ServedProgram, IsWhatTheWorkerAsksFor) {
   for (std::size_t i = 0; i < programs.size(); ++i) {
     SCOPED_TRACE(testing::Message() << "step " << i + 1 << " of a period\n" << to_text(programs[i]));
     check(programs[i], step.model);
-    EXPECT_EQ(updated(programs[i]) > 0, departs);
+    EXPECT_EQ(updates_in(programs[i]) > 0, departs);
     // A replica's first pull is its only one; later its push is answered with what it goes on with.
     if (!rule->needs().replica) {
-      EXPECT_EQ(stated(programs[i]), did[period + i]);
+      EXPECT_EQ(requests_in(programs[i]), did[period + i]);
     } else if (i == 0 && period > 1) {
-      EXPECT_EQ(stated(programs[i]), did[0]) << "and then never again";
+      EXPECT_EQ(requests_in(programs[i]), did[0]) << "and then never again";
     }
   }
   if (!rule->needs().replica) return;
-  std::vector<std::string> says = stated(step.programs(settings).at(0)), asks;
+  std::vector<std::string> says = requests_in(step.programs(settings).at(0)), asks;
   for (std::size_t i = 0; i < period; ++i) std::ranges::copy(did[period + i], std::back_inserter(asks));
   EXPECT_TRUE(std::ranges::is_permutation(says, asks)) << testing::PrintToString(asks);
 }
