@@ -87,13 +87,12 @@ void Borders::start_send(Message& message, const Crossing& crossing, const at::T
   // The receiver takes it when it gets there, and may compute for long before; that it is gone is detected all the same.
   message.works.push_back(comm_.start(comm::send(row, crossing.message.peer, tag_of(crossing), {.deadline = comm::kUntilTheEnd})));
   message.tensors.push_back(row);
-  message.memory.add(row.numel() * row.element_size());
   bytes_sent_ += row.numel() * row.element_size();
 }
 
 void Borders::send(const Crossing& crossing, const nn::Tensors& tensors) {
   forget_done();
-  Message message{.memory = tensor::TravellingBytes(0), .tensors = {}, .works = {}};
+  Message message;
   Forms forms;
   nn::Tensors dense;
   for (const at::Tensor& tensor : tensors) {

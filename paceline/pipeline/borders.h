@@ -58,7 +58,7 @@ class Borders {
   using Forms = std::vector<Form>;
   using Key = std::tuple<int, bool, std::int64_t>;  // border, direction, samples
   struct Message {
-    tensor::TravellingBytes memory;  // of the tensors, which go first
+    tensor::TravellingBytes memory;  // of what arrives; what is sent belongs to the pass, which may keep it
     nn::Tensors tensors;             // kept until the works are done
     std::vector<comm::Work> works;
     bool done() const;
