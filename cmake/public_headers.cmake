@@ -57,6 +57,7 @@ set(PACELINE_HEADERS_parameter_server
 )
 set(PACELINE_HEADERS_train
   paceline/base/aligned.h
+  paceline/base/checksum.h
   paceline/base/descriptor.h
   paceline/base/files.h
   paceline/base/random.h
@@ -81,6 +82,7 @@ set(PACELINE_HEADERS_train
   paceline/observe/step_count.h
   paceline/optim/rate_schedule.h
   paceline/schedule/program.h
+  paceline/step/holders.h
   paceline/step/strategy.h
   paceline/strategies/registry.h
   paceline/tensor/batched_copy.h
@@ -95,7 +97,10 @@ set(PACELINE_HEADERS_train
   paceline/train/feed.h
   paceline/train/from_recipe.h
   paceline/train/holdings.h
+  paceline/train/other_parts.h
   paceline/train/recipe.h
+  paceline/train/shard_write.h
+  paceline/train/tensor_file.h
   paceline/train/time_sheet.h
   paceline/train/torch_dataset.h
   paceline/train/trainer.h

@@ -32,6 +32,15 @@ class Looking(CliTest):
         self.assertEqual(self.json_of("list", "optimizers"), {"optimizers": shelves["optimizers"]})
         self.assertIn("resnet50_v2", self.run_paceline("list").stdout)
 
+    def test_graph_shows_the_stages_of_a_pipeline(self):
+        lines = self.run_paceline("graph", "resnet18", "--mesh", "pipeline=2").stdout.splitlines()
+        stages = [line for line in lines if line.startswith("stage ")]
+        self.assertEqual([line.split(":")[0] for line in stages], ["stage 0", "stage 1"])
+        self.assertAlmostEqual(sum(int(line.split()[-4].rstrip("%")) for line in stages), 100, delta=1)
+        named = self.json_of("graph", "resnet18", "--mesh", "pipeline=2")["stages"]
+        self.assertEqual(len(named), 2)
+        self.assertEqual([f"stage {i}: {names[0]} … {names[-1]}" for i, names in enumerate(named)], [line.split(",")[0] for line in stages])
+
     def test_graph_totals(self):
         # network: (conv, fc, pool, trainable parameters, GMAC to three places); tests/graph holds all the others against their totals
         totals = {

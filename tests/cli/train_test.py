@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import unittest
@@ -68,6 +69,22 @@ class Training(CliTest):
         recipe = self.run_paceline("train", "strategy.name=asgd", "optim.rate=0.01", "--print-recipe").stdout
         self.assertIn("\nmomentum = 0.9\n", recipe)
         self.assertIn("\nmomentum = 0.9\n", self.run_paceline("train", "strategy.name=ssgd", "--print-recipe").stdout)
+
+    def header_of(self, *words):
+        """The lines of a run's header that draw its mesh, in one line."""
+        lines = [line.strip("│| ") for line in self.run_paceline("train", *SMALL, *words, "train.steps=1", "train.checkpoints=false").stderr.splitlines()]
+        drawn = lines[next(i for i, line in enumerate(lines) if line.startswith("mesh ")):]
+        end = next(i for i, line in enumerate(drawn) if line.startswith(("predicted", "run ")))
+        return re.sub(r" +", " ", " ".join(drawn[:end]))
+
+    def test_the_header_draws_the_mesh(self):
+        self.assertEqual(self.header_of("--mesh", "data=4"), "mesh data 4: ranks 0 | 1 | 2 | 3: fc1 … fc2")
+        wide = self.header_of("--mesh", "data=2", "model.hidden=[16,16,16,16,16,16]", "parallel.hybrid=fc1,fc2,fc3,fc4,fc5,fc6", "data.uneven=weight")
+        self.assertRegex(wide, r"hybrid over data 2: fc1 column, fc2 row, .*fc6 row: [\d,]+ B of activations per step instead of [\d,]+ B of gradients$")
+        (self.folder / "text.txt").write_text("the quick brown fox jumps over lazy dogs\n" * 90)
+        experts = self.header_of("model.network=gpt", "model.layers=1", "model.width=16", "model.heads=2", "model.experts=4", "model.expert_every=1", "data.name=text",
+                                 "data.root=text.txt", "data.context=8", "--mesh", "data=2,tensor=2")
+        self.assertIn("experts 0 to 3 of a layer: ranks 0 1: 0 to 1, ranks 2 3: 2 to 3", experts)
 
     def test_a_loss_that_is_no_number(self):
         self.run_paceline("train", *SMALL, "train.name=x", "train.epochs=1", "--quiet")

@@ -1,4 +1,4 @@
-// Hosts, as -H and as a hostfile, and the other words of `paceline run` that count ranks; and the plan that is made from them.
+// Hosts, as -H and as a hostfile, and the other words of `paceline run` that count ranks; and the placement that is made from them.
 #include "paceline/launch/places.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -9,8 +9,8 @@ namespace {
 void plan(std::vector<launch::Host> hosts) {
   std::int64_t slots = 0;
   for (const launch::Host& host : hosts) slots += host.slots;
-  const launch::Plan made =
-      launch::make_plan({.hosts = std::move(hosts)}, {.cores = 2, .is_here = [](const std::string&) { return true; }});
+  const launch::Placement made =
+      launch::place_ranks({.hosts = std::move(hosts)}, {.cores = 2, .is_here = [](const std::string&) { return true; }});
   fuzz::require(made.size == slots && std::ssize(made.places) == slots, "every slot has a rank");
 }
 

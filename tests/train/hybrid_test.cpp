@@ -78,8 +78,7 @@ TEST_P(HybridRuns, TrainToTheParametersOfOneWorker) {
     if (workers == 2) recipe.strategy.overlap = "on", recipe.strategy.bucket_mb = 0.001;  // gradients beside what the pass sends
     const HybridRun run = run_hybrid(recipe);
     expect_same(run, alone, fmt::format("{} workers, {}", workers, hybrid));
-    ASSERT_FALSE(run.header.empty());
-    EXPECT_THAT(run.header.front(), AllOf(HasSubstr("hybrid"), HasSubstr("activations")));
+    EXPECT_THAT(fmt::format("{}", fmt::join(run.header, " ")), AllOf(HasSubstr("hybrid"), HasSubstr("activations")));
   }
 }
 

@@ -132,7 +132,8 @@ TEST(ModulePipeline, ItsCheckpointIsReadByOneWorkerAndTheOtherWayRound) {
 
 TEST(ModulePipeline, EachWorkersNormsAreResumed) {  // of which a rank has those of its stage
   Recipe recipe = module_recipe();
-  recipe.data.uneven = "weight", recipe.parallel.data = 2, recipe.parallel.pipeline = 2;
+  recipe.data.uneven = "weight", recipe.train.micro_batches = 2;  // of three samples at least: a norm needs two
+  recipe.parallel.data = 2, recipe.parallel.pipeline = 2;
   const Folder whole, cut;
   const observe::RunEnded undisturbed = run_in(whole.path(), recipe, false, 0, tower());
   run_in(cut.path(), recipe, /*resume=*/false, /*stop_after=*/4, tower());
