@@ -54,7 +54,7 @@ class Simulate(CliTest):
         self.assertAlmostEqual(rarely["step_s"]["mean"], rarely["step_s"]["closed_form"], delta=0.03 * rarely["step_s"]["closed_form"])
 
     def test_a_server_that_workers_visit_every_few_steps(self):
-        flags = [*SMALL, "strategy.name=downpour", "optim.momentum=0", "--jitter", "gamma:25", "--steps", "32"]
+        flags = ["simulate", "lenet5", "--cluster", "p100", "--workers", "8", "--steps", "32", "--jitter", "gamma:25", "strategy.name=downpour", "optim.momentum=0"]
         often, rarely = (self.json_of(*flags, f"ps.period={period}") for period in (1, 8))
         for of in ("mean", "closed_form"):
             self.assertLess(rarely["step_s"][of], 0.9 * often["step_s"][of])
