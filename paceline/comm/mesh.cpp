@@ -63,6 +63,7 @@ MeshSizes resolved(MeshSizes sizes, int ranks) {
   const auto refuse = [&, given = sizes](const std::string& why) {
     throw ConfigError(fmt::format("a mesh of {} over {} ranks: {}", in_words(given), ranks, why));
   };
+  if (ranks < 1) refuse("the number of ranks must be at least 1");
   int* const all[] = {&sizes.data, &sizes.pipeline, &sizes.tensor};
   int* rest = nullptr;
   std::int64_t product = 1;

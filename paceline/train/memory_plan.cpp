@@ -69,7 +69,7 @@ memory::Settled settled_as(const memory::Plan& wanted, const Recipe& recipe, con
   const bool alone = wanted.data > 1 && strategies::is_alone(recipe.strategy.name);
   if (alone) changed.strategy.name = strategies::resolve(strategies::kAuto, wanted.data);
   validate(changed);
-  check_network(changed, graph, run.own_loss);
+  check_network(changed, graph, {.data = wanted.data, .pipeline = wanted.pipeline, .tensor = wanted.tensor}, run.own_loss);
   if (strategies::has_buckets(changed.strategy.name)) {
     strategies::AllreduceFacts facts = facts_of(changed, wanted.data, run.place);
     const auto is_spread = [](const graph::Parameter& parameter) { return parameter.spread; };
@@ -81,8 +81,7 @@ memory::Settled settled_as(const memory::Plan& wanted, const Recipe& recipe, con
 
 }  // namespace
 
-void check_network(const Recipe& recipe, const graph::Graph& graph, bool own_loss) {
-  const comm::MeshSizes mesh = comm::resolved(recipe.parallel.mesh(), static_cast<int>(recipe.parallel.workers));
+void check_network(const Recipe& recipe, const graph::Graph& graph, const comm::MeshSizes& mesh, bool own_loss) {
   if (recipe.parallel.sequence && mesh.tensor == 1)
     throw ConfigError(
         "parallel.sequence=true splits positions among the workers of the tensor axis, and there is only one; set parallel.tensor, or "

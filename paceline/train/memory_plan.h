@@ -10,9 +10,9 @@ namespace paceline::train {
 /// The memory of a rank under this recipe. ConfigError if the mesh does not match the number of workers.
 memory::Plan plan_of(const Recipe& recipe, const RunPlace& place = {});
 
-/// ConfigError if the network cannot be trained with the recipe's mesh, stage of ZeRO's and recomputation; the number of workers is set in
-/// `recipe`. `own_loss`: the program's, instead of softmax. What the split of layers itself refuses is not checked here.
-void check_network(const Recipe& recipe, const graph::Graph& graph, bool own_loss);
+/// ConfigError if the network cannot be trained on this mesh with the recipe's ZeRO stage and recomputation. `own_loss`: the loss is the
+/// program's, instead of softmax. What the split of layers itself refuses is not checked here.
+void check_network(const Recipe& recipe, const graph::Graph& graph, const comm::MeshSizes& mesh, bool own_loss);
 
 /// What is known of a run besides its recipe.
 struct RunFacts {

@@ -44,7 +44,7 @@ std::vector<double> told_by_first(std::size_t units, comm::Communicator& everyon
 std::vector<nn::Units> cut_network(const Recipe& recipe, const graph::Graph& graph, const nn::GraphModule::Options& options,
                                    const data::Info& info, const comm::Mesh& mesh, const Clock& clock, bool own_loss) {
   if (recipe.servers()) return {};
-  check_network(recipe, graph, own_loss);
+  check_network(recipe, graph, mesh.sizes(), own_loss);
   const RunFacts run = {
       .place = {.hosts = mesh.data().topology().hosts, .shares_memory = comm::engine_of(mesh.data().engine()).shares_memory},
       .own_loss = own_loss};

@@ -137,6 +137,7 @@ TEST(Mesh, RefusesSizesThatDoNotMultiplyToTheNumberOfRanks) {
     EXPECT_THAT(refusal({.data = 0, .pipeline = 0}), HasSubstr("only one axis"));
     EXPECT_THAT(refusal({.data = -1}), HasSubstr("data=-1"));
   });
+  EXPECT_THAT(message_of<ConfigError>([] { resolved({}, 0); }), AllOf(HasSubstr("0 ranks"), HasSubstr("at least 1")));
   play(4, {}, [](Communicator& comm) {
     const auto refusal = [&](const MeshSizes& sizes) { return message_of<ConfigError>([&] { const Mesh mesh(comm, sizes); }); };
     EXPECT_THAT(refusal({.tensor = 3}), AllOf(HasSubstr("tensor=3"), HasSubstr("4 ranks"), HasSubstr("tensor=2"), HasSubstr("data=2")));
