@@ -10,6 +10,7 @@
 // an update.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -51,6 +52,9 @@ struct Duties {
 
 /// The optimizer of a worker that makes local steps; null for others.
 std::unique_ptr<step::Updater> make_updater(const Duties& duties, tensor::Arena& arena, const optim::OptimConfig& optim);
+
+/// The loss that goes with a push: not a number if the worker knows that what it sends is not finite.
+inline double pushed_loss(double loss, bool finite) { return finite ? loss : std::numeric_limits<double>::quiet_NaN(); }
 
 class LocalWorker {
  public:

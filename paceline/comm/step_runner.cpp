@@ -27,7 +27,7 @@ StepRunner::StepRunner(Transport& transport, Scratch& scratch, schedule::Steps s
 
 bool StepRunner::advance() {
   while (true) {
-    if (!under_way_) {
+    if (!in_flight_) {
       if (next_ == steps_.size()) {
         if (divisor_ != 1) divide(op_.buffer.dtype, op_.buffer.data, op_.buffer.count, divisor_);
         return true;
@@ -87,7 +87,7 @@ void StepRunner::post_round() {
     }
     round_.push_back(std::move(message));
   }
-  under_way_ = true;
+  in_flight_ = true;
 }
 
 void StepRunner::end_round() {
@@ -99,7 +99,7 @@ void StepRunner::end_round() {
               step.range.size());
   }
   round_.clear();
-  under_way_ = false;
+  in_flight_ = false;
 }
 
 void StepRunner::copy_own(Range range) {

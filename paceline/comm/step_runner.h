@@ -39,7 +39,7 @@ class StepRunner final : public Activity {
   int divisor_, base_, stride_;
   std::size_t next_ = 0;
   std::vector<Message> round_;
-  bool under_way_ = false;
+  bool in_flight_ = false;
 };
 
 }  // namespace paceline::comm

@@ -36,12 +36,12 @@ bool Borders::Message::done() const {
 Borders::~Borders() {
   constexpr Nanoseconds kPatience = std::chrono::seconds(30), kNap = std::chrono::microseconds(200);
   const Nanoseconds began = now();
-  for (forget_done(); !under_way_.empty() && now() - began < kPatience; forget_done()) std::this_thread::sleep_for(kNap);
+  for (forget_done(); !in_flight_.empty() && now() - began < kPatience; forget_done()) std::this_thread::sleep_for(kNap);
   abandon();
 }
 
 void Borders::abandon() {
-  for (auto* const messages : {&posted_, &under_way_}) {
+  for (auto* const messages : {&posted_, &in_flight_}) {
     for (const Message& message : *messages)
       for (const comm::Work& work : message.works) work.abandon();
     messages->clear();
@@ -108,11 +108,11 @@ void Borders::send(const Crossing& crossing, const nn::Tensors& tensors) {
                     crossing.message.border, crossing.samples));
   for (const at::Tensor& tensor : dense)
     if (tensor.defined() && tensor.numel() > 0) start_send(message, crossing, tensor);
-  under_way_.push_back(std::move(message));
+  in_flight_.push_back(std::move(message));
 }
 
 void Borders::forget_done() {
-  while (!under_way_.empty() && under_way_.front().done()) under_way_.pop_front();
+  while (!in_flight_.empty() && in_flight_.front().done()) in_flight_.pop_front();
 }
 
 void Borders::expect(const std::vector<Crossing>& crossings) {

@@ -80,7 +80,7 @@ class Borders {
   std::map<Key, Forms> sends_, receives_;  // the announced forms, by border, direction and samples
   std::deque<Crossing> expected_;          // not yet taken; the receive of the first one is in posted_ if that is not empty
   std::deque<Message> posted_;
-  std::deque<Message> under_way_;  // sends
+  std::deque<Message> in_flight_;  // sends
   double waited_s_ = 0;
   std::int64_t bytes_sent_ = 0;
 };

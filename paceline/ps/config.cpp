@@ -19,7 +19,7 @@ void PsConfig::describe(Section& section) {
   };
   section
       .field("executor", executor,
-             "workers are threads, processes, or played one by one under a virtual clock; auto: threads, on a GPU virtual")
+             "workers are threads, processes, or simulated one by one under a virtual clock; auto: threads, on a GPU virtual")
       .one_of({"auto", "threads", "processes", "virtual"});
   section.field("transport", transport, "processes: gRPC, or MPI among the ranks that mpirun started").one_of({"grpc", "mpi"});
   section.field("rule", rule, "strategy.name=ps: what the server makes of a gradient").one_of(keys(update_rules()));

@@ -94,7 +94,7 @@ void Replay::prepare_servers() {
 
 Replayed Replay::run() {
   for (int rank = 0; rank < layout_.ranks(); ++rank) begin_step(rank);
-  for (int rank = 0; rank < layout_.ranks(); ++rank) go_on(rank);
+  for (int rank = 0; rank < layout_.ranks(); ++rank) resume(rank);
   while (finished_ < wanted_ || (servers_ && servers_->synchronous() && servers_->busy())) {
     network_.settle();
     if (!loop_.next()) refuse_deadlock();
@@ -123,7 +123,7 @@ void Replay::begin_step(int rank) {
 }
 
 /// Starts everything that can start now, including following steps.
-void Replay::go_on(int rank) {
+void Replay::resume(int rank) {
   RankState& at = state(rank);
   for (bool moved = true; moved && !at.over;) {
     moved = false;
@@ -182,12 +182,12 @@ void Replay::on_lane(EventLoop::Actor actor) {
   --state(rank).computing;
   if (disturbs(actor % kLanes)) disturb(rank, -1);
   end_action(rank, actor % kLanes, state(rank).lanes[actor % kLanes].begun);
-  go_on(rank);
+  resume(rank);
 }
 
 void Replay::complete(const Move::Side& side) {
   end_action(side.rank, static_cast<std::size_t>(side.lane), state(side.rank).lanes[static_cast<std::size_t>(side.lane)].begun);
-  go_on(side.rank);
+  resume(side.rank);
 }
 
 void Replay::end_action(int rank, std::size_t lane, Nanoseconds begun) {

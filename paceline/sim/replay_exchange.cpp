@@ -177,7 +177,7 @@ void Replay::start_over(int rank) {
   ++at.attempt;
   if (!opening_.empty()) at.step -= at.step % job_.period;  // it begins with a pull
   begin_step(rank);
-  go_on(rank);
+  resume(rank);
 }
 
 std::vector<LinkUse> Replay::links() const {

@@ -74,7 +74,7 @@ class Replay {
   std::vector<Stage> prepared(const std::vector<schedule::Program>& programs) const;
   void prepare_servers();
   void begin_step(int rank);
-  void go_on(int rank);
+  void resume(int rank);
   bool begin(int rank, std::size_t lane, int action);  // true: it is done immediately
   void complete(const Move::Side& side);
   void end_action(int rank, std::size_t lane, Nanoseconds begun);

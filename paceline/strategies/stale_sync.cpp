@@ -44,7 +44,7 @@ class StaleSync final : public step::Strategy {
     for (std::int64_t i = 0; i <= config_.staleness; ++i) free_.push_back(allocate(gradients().numel(), gradients().options()));
   }
   ~StaleSync() override {
-    for (const Sent& sent : under_way_) {  // its memory must live until then
+    for (const Sent& sent : in_flight_) {  // its memory must live until then
       try {
         sent.work.wait();
       } catch (const std::exception&) {  // the ranks that miss it report the error
@@ -62,10 +62,10 @@ class StaleSync final : public step::Strategy {
     slot.copy_(gradients());
     const comm::Buffer buffer = slot;
     const Nanoseconds began = context_.clock.now();
-    under_way_.push_back({context_.comm().start(comm::allreduce(buffer, {.op = comm::ReduceOp::mean})), slot, began});
+    in_flight_.push_back({context_.comm().start(comm::allreduce(buffer, {.op = comm::ReduceOp::mean})), slot, began});
     traffic_.bytes_sent += data_parallel::allreduce_bytes(buffer.bytes(), context_.workers()), traffic_.bytes_plain = traffic_.bytes_sent;
 
-    if (std::ssize(under_way_) > config_.staleness) apply_oldest(point);
+    if (std::ssize(in_flight_) > config_.staleness) apply_oldest(point);
     return {sums, batch.targets.numel()};
   }
 
@@ -75,11 +75,11 @@ class StaleSync final : public step::Strategy {
   // Waits for what is in flight and saves it: [how many, length], the same on all workers.
   std::vector<step::NamedTensor> save() override {
     std::vector<step::NamedTensor> state = updater_.state();
-    if (under_way_.empty()) state.push_back({kGradients, at::empty({0, gradients().numel()}, gradients().options())});
-    for (std::int64_t i = 0; i < std::ssize(under_way_); ++i) {
-      const Sent& sent = under_way_[static_cast<std::size_t>(i)];
+    if (in_flight_.empty()) state.push_back({kGradients, at::empty({0, gradients().numel()}, gradients().options())});
+    for (std::int64_t i = 0; i < std::ssize(in_flight_); ++i) {
+      const Sent& sent = in_flight_[static_cast<std::size_t>(i)];
       sent.work.wait();
-      state.push_back(step::rows_of(kGradients, sent.gradients.unsqueeze(0), i, std::ssize(under_way_)));
+      state.push_back(step::rows_of(kGradients, sent.gradients.unsqueeze(0), i, std::ssize(in_flight_)));
     }
     look();
     for (step::NamedTensor& item : statistics_.save()) state.push_back(std::move(item));
@@ -100,7 +100,7 @@ class StaleSync final : public step::Strategy {
       at::Tensor slot = free_.back();
       free_.pop_back();
       slot.copy_(step::saved_rows(state, kGradients, i, i + 1)[0]);
-      under_way_.push_back({comm::Work(), slot, {}, /*counted=*/true});
+      in_flight_.push_back({comm::Work(), slot, {}, /*counted=*/true});
     }
     statistics_.load(state);
   }
@@ -125,7 +125,7 @@ class StaleSync final : public step::Strategy {
   /// ends. On a GPU the host does not see them end, so only the time that the stream waits for them counts.
   void look() {
     if (on_stream_.measures()) return;
-    for (Sent& sent : under_way_) {
+    for (Sent& sent : in_flight_) {
       if (sent.counted) continue;
       if (!sent.work.done()) return;
       const Nanoseconds now = context_.clock.now();
@@ -137,18 +137,18 @@ class StaleSync final : public step::Strategy {
 
   /// Updates are numbered separately, for Adam's bias corrections: every step has sent a gradient, but those in flight are not applied yet.
   void apply_oldest(const step::Point& point) {
-    updater_.begin_step({.rate = static_cast<float>(point.rate), .step = point.step - std::ssize(under_way_) + 1});
+    updater_.begin_step({.rate = static_cast<float>(point.rate), .step = point.step - std::ssize(in_flight_) + 1});
     const Nanoseconds began = context_.clock.now();
     {
       const step::PhaseSpan wait(context_, "wait for gradients", "communication");
       on_stream_.begin();
-      under_way_.front().work.wait();
+      in_flight_.front().work.wait();
       on_stream_.end();
     }
     if (!on_stream_.measures()) traffic_.exposed_s += seconds(context_.clock.now() - began);
     look();
-    const Sent oldest = under_way_.front();
-    under_way_.pop_front();
+    const Sent oldest = in_flight_.front();
+    in_flight_.pop_front();
     const step::PhaseSpan update(context_, "update");
     at::Tensor(gradients()).copy_(oldest.gradients);
     updater_.update_all();
@@ -162,7 +162,7 @@ class StaleSync final : public step::Strategy {
   step::Updater updater_;
   data_parallel::WorkerStatistics statistics_;
   std::vector<at::Tensor> free_;  // memory for gradients in flight
-  std::deque<Sent> under_way_;    // oldest first
+  std::deque<Sent> in_flight_;    // oldest first
   Nanoseconds last_ended_{0};
   step::Traffic traffic_;
   tensor::StreamTimer on_stream_;  // waits for gradients on a GPU

@@ -19,15 +19,15 @@ struct StreamTimer::State {
   struct Pair {
     at::cuda::CUDAEvent began{cudaEventDefault}, ended{cudaEventDefault};
   };
-  std::deque<std::unique_ptr<Pair>> under_way, idle;
+  std::deque<std::unique_ptr<Pair>> in_flight, idle;
   double seconds = 0;
 
   void read() {
-    while (!under_way.empty() && under_way.front()->ended.isCreated() && under_way.front()->ended.query()) {
-      Pair& pair = *under_way.front();
+    while (!in_flight.empty() && in_flight.front()->ended.isCreated() && in_flight.front()->ended.query()) {
+      Pair& pair = *in_flight.front();
       seconds += pair.began.elapsed_time(pair.ended) * 1e-3;
-      idle.push_back(std::move(under_way.front()));
-      under_way.pop_front();
+      idle.push_back(std::move(in_flight.front()));
+      in_flight.pop_front();
     }
   }
 };
@@ -43,11 +43,11 @@ void StreamTimer::begin() {
   if (state_->idle.empty()) pair = std::make_unique<State::Pair>();
   else pair = std::move(state_->idle.front()), state_->idle.pop_front();
   pair->began.record();
-  state_->under_way.push_back(std::move(pair));
+  state_->in_flight.push_back(std::move(pair));
 }
 
 void StreamTimer::end() {
-  if (state_) state_->under_way.back()->ended.record();
+  if (state_) state_->in_flight.back()->ended.record();
 }
 
 double StreamTimer::seconds() const {

@@ -145,7 +145,7 @@ class Queues {
     Tag tag;
     Bytes bytes;
   };
-  std::map<std::pair<int, int>, std::deque<Sent>> under_way;
+  std::map<std::pair<int, int>, std::deque<Sent>> in_flight;
   Lengths lengths;
 };
 
@@ -154,12 +154,12 @@ class QueueTransport final : public Transport {
   QueueTransport(Queues& queues, int rank) : queues_(queues), rank_(rank) {}
   std::unique_ptr<Request> send(int peer, Tag tag, const void* data, std::int64_t bytes) override {
     const auto* first = static_cast<const std::byte*>(data);
-    queues_.under_way[{rank_, peer}].push_back({tag, {first, first + bytes}});
+    queues_.in_flight[{rank_, peer}].push_back({tag, {first, first + bytes}});
     queues_.lengths[{rank_, peer}].insert(bytes);
     return std::make_unique<Done>();
   }
   std::unique_ptr<Request> receive(int peer, Tag tag, void* data, std::int64_t bytes, const Arrival& arrival) override {
-    return std::make_unique<Arriving>(queues_.under_way[{peer, rank_}], tag, data, bytes, arrival);
+    return std::make_unique<Arriving>(queues_.in_flight[{peer, rank_}], tag, data, bytes, arrival);
   }
 
  private:

@@ -50,7 +50,8 @@ TEST_P(CheckpointMemory, IsACopyOfWhatTheWorkerWrites) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, CheckpointMemory, testing::Values("allreduce", "local_sgd", "diloco", "easgd", "gossip", "sgp", "stale_sync"),
+INSTANTIATE_TEST_SUITE_P(Of, CheckpointMemory,
+                         testing::Values("allreduce", "local_sgd", "diloco", "easgd", "gossip", "sgp", "ad_psgd", "stale_sync"),
                          [](const auto& test) { return test.param; });
 
 }  // namespace

@@ -46,7 +46,7 @@ class PieceTransport::Line {
   int members_ = 0;
 
   std::list<Message*> to_post_;
-  std::deque<Piece> under_way_;
+  std::deque<Piece> in_flight_;
 };
 
 class PieceTransport::Message : public Request {
@@ -111,21 +111,21 @@ void PieceTransport::Line::join(Message* message) {
 
 bool PieceTransport::Line::leave(const Message* message) {
   to_post_.remove_if([&](const Message* other) { return other == message; });
-  std::erase_if(under_way_, [&](const Piece& piece) { return piece.message == message; });
+  std::erase_if(in_flight_, [&](const Piece& piece) { return piece.message == message; });
   return --members_ == 0;
 }
 
 void PieceTransport::Line::post() {
-  while (!to_post_.empty() && under_way_.size() < window_) {
-    under_way_.push_back(to_post_.front()->next());
+  while (!to_post_.empty() && in_flight_.size() < window_) {
+    in_flight_.push_back(to_post_.front()->next());
     if (to_post_.front()->all_posted()) to_post_.pop_front();
   }
 }
 
 void PieceTransport::Line::advance() {
-  while (!under_way_.empty() && under_way_.front().request->test()) {
-    Piece piece = std::move(under_way_.front());
-    under_way_.pop_front();
+  while (!in_flight_.empty() && in_flight_.front().request->test()) {
+    Piece piece = std::move(in_flight_.front());
+    in_flight_.pop_front();
     piece.message->end(piece);
     post();
   }

@@ -22,11 +22,11 @@ Range intersection(Range a, Range b) {
 }  // namespace
 
 bool Direct::advance() {
-  if (!op_.buffer.on_gpu) return go_on();
+  if (!op_.buffer.on_gpu) return proceed();
   // The waiting thread looks often. If it called CUDA each time, the launches of the rank that it waits for would contend for CUDA's locks.
   if (still_waits()) return false;
   const gpu::OnDeviceOf device(op_.buffer.data);
-  return go_on();
+  return proceed();
 }
 
 bool Direct::still_waits() {
@@ -34,7 +34,7 @@ bool Direct::still_waits() {
   return (state_ == State::meet_shown || state_ == State::meet_used) && !all_reached();
 }
 
-bool Direct::go_on() {
+bool Direct::proceed() {
   while (true) {
     switch (state_) {
       case State::arrive:

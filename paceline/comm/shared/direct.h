@@ -27,7 +27,7 @@ class Direct final : public Activity {
  private:
   enum class State { arrive, meet, show, meet_shown, meet_used };
 
-  bool go_on();
+  bool proceed();
   bool still_waits();  // for another rank to arrive
 
   // Barriers.

@@ -18,7 +18,7 @@ using graph::Layout;
 /// the ranks share positions or samples between layers, these are gathered on the way in and scattered on the way out.
 class TensorParallel final : public Op {
  public:
-  struct Way {
+  struct Borders {
     bool enters = false;             // column form
     bool leaves = false;             // row form
     bool bias = false;               // row form: the last weight, which is added after the sum
@@ -26,19 +26,20 @@ class TensorParallel final : public Op {
     bool alone = false;              // split by samples, without a partner: an all-to-all between channels and samples on its other side
     Layout between = Layout::whole;  // positions or samples, if ranks share those between layers
   };
-  TensorParallel(std::unique_ptr<Op> local, const TensorAxis& axis, const Way& way) : local_(std::move(local)), axis_(axis), way_(way) {}
+  TensorParallel(std::unique_ptr<Op> local, const TensorAxis& axis, const Borders& borders)
+      : local_(std::move(local)), axis_(axis), borders_(borders) {}
 
   at::Tensor forward(const Tensors& inputs, const Weights& weights, const Pass& pass, Tensors& saved) const override {
     at::Tensor out = local_->forward({brought_in(inputs[0], pass)}, of_local(weights), pass, saved);
     if (gathers_again()) saved[0] = inputs[0];  // fc and attention save their input first; all positions of it are gathered again
     out = brought_out(out, pass);
-    return way_.bias ? out.add_(as_channels(weights.values.back(), out)) : out;
+    return borders_.bias ? out.add_(as_channels(weights.values.back(), out)) : out;
   }
 
   Tensors backward(const at::Tensor& given, const Weights& weights, const Pass& pass, const Tensors& saved,
                    bool wants_input) const override {
     const at::Tensor gradient = gradient_in(given, pass);
-    if (way_.bias)  // by samples: each worker computes the gradient of its own, as for all data-parallel weights
+    if (borders_.bias)  // by samples: each worker computes the gradient of its own, as for all data-parallel weights
       make_weight_gradients(pass, [summed = samples() ? given : gradient, place = weights.gradients.back()](const Pass& then) {
         deliver(place, summed.sum(all_but_channels(summed)), then);
       });
@@ -50,30 +51,30 @@ class TensorParallel final : public Op {
   }
 
  private:
-  bool positions() const { return way_.between == Layout::positions; }
-  bool samples() const { return way_.between == Layout::samples; }
-  bool gathers_again() const { return way_.enters && positions(); }
+  bool positions() const { return borders_.between == Layout::positions; }
+  bool samples() const { return borders_.between == Layout::samples; }
+  bool gathers_again() const { return borders_.enters && positions(); }
 
   at::Tensor brought_in(const at::Tensor& input, const Pass& pass) const {
-    if (way_.enters && positions()) return axis_.gather_positions(input);
-    if (way_.enters && samples()) return axis_.gather_samples(input, pass.shares);
-    return way_.leaves && way_.alone ? axis_.to_channels(input, pass.shares) : input;
+    if (borders_.enters && positions()) return axis_.gather_positions(input);
+    if (borders_.enters && samples()) return axis_.gather_samples(input, pass.shares);
+    return borders_.leaves && borders_.alone ? axis_.to_channels(input, pass.shares) : input;
   }
 
   at::Tensor brought_out(const at::Tensor& output, const Pass& pass) const {
-    if (way_.leaves) return summed(output, pass);
-    return way_.enters && way_.alone ? axis_.to_samples(output, pass.shares) : output;
+    if (borders_.leaves) return summed(output, pass);
+    return borders_.enters && borders_.alone ? axis_.to_samples(output, pass.shares) : output;
   }
 
   at::Tensor gradient_in(const at::Tensor& given, const Pass& pass) const {
-    if (way_.leaves && positions()) return axis_.gather_positions(given);
-    if (way_.leaves && samples()) return axis_.gather_samples(given, pass.shares);
-    return way_.enters && way_.alone ? axis_.to_channels(given, pass.shares) : given;
+    if (borders_.leaves && positions()) return axis_.gather_positions(given);
+    if (borders_.leaves && samples()) return axis_.gather_samples(given, pass.shares);
+    return borders_.enters && borders_.alone ? axis_.to_channels(given, pass.shares) : given;
   }
 
   at::Tensor gradient_out(const at::Tensor& made, const Pass& pass) const {
-    if (way_.enters) return summed(made, pass);
-    return way_.alone ? axis_.to_samples(made, pass.shares) : made;
+    if (borders_.enters) return summed(made, pass);
+    return borders_.alone ? axis_.to_samples(made, pass.shares) : made;
   }
 
   at::Tensor summed(const at::Tensor& partial, const Pass& pass) const {
@@ -83,8 +84,8 @@ class TensorParallel final : public Op {
 
   Weights of_local(const Weights& weights) const {
     Weights local = weights;
-    if (way_.bias) local.values.pop_back(), local.gradients.pop_back();
-    if (way_.bias_within && axis_.rank() > 0) local.values.back() = no_bias(weights.values.back());
+    if (borders_.bias) local.values.pop_back(), local.gradients.pop_back();
+    if (borders_.bias_within && axis_.rank() > 0) local.values.back() = no_bias(weights.values.back());
     return local;
   }
 
@@ -104,7 +105,7 @@ class TensorParallel final : public Op {
 
   std::unique_ptr<Op> local_;
   const TensorAxis& axis_;
-  Way way_;
+  Borders borders_;
   mutable at::Tensor no_bias_;  // zeros, on ranks that do not add it
 };
 
@@ -180,25 +181,25 @@ std::unique_ptr<Op> make_tensor_parallel_op(const graph::Graph& graph, const gra
   const bool leaves = how.form == Form::row || how.form == Form::both, enters = how.form == Form::column || how.form == Form::both;
   // By samples: each worker computes the bias's gradient from its own samples, which the layer does not see separately.
   const bool within = leaves && whole.bias && !split.hybrid && (how.form == Form::both || whole.kind == Kind::fc);
-  const TensorParallel::Way way{.enters = enters,
-                                .leaves = leaves,
-                                .bias = leaves && whole.bias && !within,
-                                .bias_within = within,
-                                .alone = how.input == Layout::samples && how.output == Layout::samples,
-                                .between = split.hybrid     ? Layout::samples
-                                           : split.sequence ? Layout::positions
-                                                            : Layout::whole};
+  const TensorParallel::Borders borders{.enters = enters,
+                                        .leaves = leaves,
+                                        .bias = leaves && whole.bias && !within,
+                                        .bias_within = within,
+                                        .alone = how.input == Layout::samples && how.output == Layout::samples,
+                                        .between = split.hybrid     ? Layout::samples
+                                                   : split.sequence ? Layout::positions
+                                                                    : Layout::whole};
   if (how.form == Form::both)
     return std::make_unique<TensorParallel>(make_attention_part(whole, graph::part_of(whole.heads, axis.size(), axis.rank()), within), axis,
-                                            way);
+                                            borders);
   if (leaves && !within) local.bias = false;
   std::unique_ptr<Op> op = op_kind(whole.kind).make(local, in_place);
-  if (enters || leaves) return std::make_unique<TensorParallel>(std::move(op), axis, way);
+  if (enters || leaves) return std::make_unique<TensorParallel>(std::move(op), axis, borders);
   return how.sums_gradients ? std::make_unique<SummedGradients>(std::move(op), axis) : std::move(op);
 }
 
 std::unique_ptr<Op> make_tensor_parallel_fc_and_gelu(const TensorAxis& axis) {
-  return std::make_unique<TensorParallel>(make_fc_and_gelu(), axis, TensorParallel::Way{.enters = true});
+  return std::make_unique<TensorParallel>(make_fc_and_gelu(), axis, TensorParallel::Borders{.enters = true});
 }
 
 std::unique_ptr<Op> with_whole_sequences(std::unique_ptr<Op> op, const TensorAxis& axis) {
