@@ -107,7 +107,7 @@ Action add_graph(CLI::App& app) {
       if (!stages.empty()) document["stages"] = stages_json(graph, stages);
       print_json(document);
     } else {
-      std::cout << graph::split_table(graph, split) << stages_text(graph, stages);
+      std::cout << graph::split_table(graph, split, stages.size()) << stages_text(graph, stages);
     }
     return kDone;
   };

@@ -88,7 +88,7 @@ std::string_view name_of(Exchange exchange) {
   throw InternalError("an exchange without a name");
 }
 
-std::string split_table(const Graph& graph, const TensorSplit& split) {
+std::string split_table(const Graph& graph, const TensorSplit& split, std::size_t stages) {
   const auto tensors = tensors_by_layer(graph, split);
   std::vector<std::array<std::string, 7>> rows = {
       {"name", "kind", "form", "output", "weights of a rank", "forward bytes", "backward bytes"}};
@@ -111,14 +111,16 @@ std::string split_table(const Graph& graph, const TensorSplit& split) {
     text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
 
+  const std::string title = fmt::format("{}, input {}", graph.network(), to_string(graph.input()));
+  if (split.parts == 1) return text + fmt::format("\n{}: {} parameters\n", title, show_count(graph.parameter_count()));
   std::int64_t most = 0;
   for (int rank = 0; rank < split.parts; ++rank) most = std::max(most, local_parameters(graph, split, rank));
   const Total forward = total(split, &LayerSplit::forward), backward = total(split, &LayerSplit::backward);
   fmt::format_to(std::back_inserter(text),
-                 "\n{}, input {}, {}={}{}: {} of {} parameters on a rank ({:.1f}%)\n"
+                 "\n{}, {}={}{}: {} of {} parameters on {} ({:.1f}%)\n"
                  "a sample sends {} B forward in {} and {} B backward in {}\n",
-                 graph.network(), to_string(graph.input()), split.hybrid ? "hybrid over data" : "tensor", split.parts,
-                 split.sequence ? ", sequence" : "", show_count(most), show_count(graph.parameter_count()),
+                 title, split.hybrid ? "hybrid over data" : "tensor", split.parts, split.sequence ? ", sequence" : "", show_count(most),
+                 show_count(graph.parameter_count()), stages > 1 ? fmt::format("{} ranks, one of each stage", stages) : "a rank",
                  100.0 * static_cast<double>(most) / static_cast<double>(std::max<std::int64_t>(graph.parameter_count(), 1)),
                  show_count(forward.bytes), plural(static_cast<std::int64_t>(forward.calls), "collective"), show_count(backward.bytes),
                  plural(static_cast<std::int64_t>(backward.calls), "collective"));

@@ -8,8 +8,9 @@
 
 namespace paceline::graph {
 
-/// One aligned line per layer: form, output, tensors and communication of a rank; then the totals.
-std::string split_table(const Graph& graph, const TensorSplit& split);
+/// One aligned line per layer: form, output, tensors and communication of a rank; then the totals. `stages`: of a pipeline that divides
+/// the layers as well.
+std::string split_table(const Graph& graph, const TensorSplit& split, std::size_t stages = 1);
 /// {"tensor", "sequence", "parameters_of_rank": […], "layers": [{"name", "form", "output", "forward", "backward", "tensors": [{"name",
 /// "shape", "local", "dim"}]}]}; of a hybrid "data" in place of "tensor", "batch" and "bytes_of_step": {"activations", "gradients"}
 nlohmann::json to_json(const Graph& graph, const TensorSplit& split);

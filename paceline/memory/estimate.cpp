@@ -18,13 +18,13 @@ struct CategoryName {
   std::string_view name, help;
 };
 constexpr CategoryName kNames[] = {
-    {"parameters", "stored parameters, and their 16-bit copies for matrix products"},
+    {"parameters", "stored parameters, and copies of them for matrix products of another type"},
     {"gradients", "stored gradients"},
     {"masters", "fp32 copies of parameters and gradients that are stored in 16 bits"},
     {"moments", "moments of the optimizer"},
     {"activations", "what forward passes keep for their backward passes"},
     {"buffers", "temporary tensors of passes and the loss; on a GPU also the batch"},
-    {"communication", "buffers for what is sent to other ranks"},
+    {"communication", "buffers of their own for what goes to other ranks or comes from them"},
     {"host", "offloaded optimizer state, in host memory instead of the device's"},
 };
 
@@ -35,7 +35,7 @@ std::int64_t samples_of_pass(const Plan& plan) { return std::max<std::int64_t>(d
 PassSize size_of_pass(const Plan& plan, const Share& share) {
   return {.samples = samples_of_pass(plan),
           .element = plan.product,
-          .casts = plan.product != plan.storage && !plan.gpu,
+          .casts = plan.copies() && !plan.gpu,
           .split_loss = share.split_loss,
           .kernels = plan.kernels};
 }
@@ -74,7 +74,7 @@ class Ranks {
   }
 
   /// No cut can fit: what all stages together hold all the time is more than they may have. What is in flight depends on the cut.
-  bool hopeless() const { return state({{0, share_.units.size()}}, /*under_way=*/false).state() > plan_.limit * plan_.pipeline; }
+  bool hopeless() const { return state({{0, share_.units.size()}}, /*in_flight=*/false).state() > plan_.limit * plan_.pipeline; }
 
  private:
   static constexpr std::int64_t kUnknown = -2;
@@ -88,7 +88,7 @@ class Ranks {
     kind.bytes = state_of_held;
     kind.held = std::move(held);
     add_activations(kind);
-    if (plan_.data > 1) kind.bytes[Category::communication] += travelling(common, kind.held);
+    if (plan_.data > 1 && plan_.bf16_gradients) kind.bytes[Category::communication] += travelling(common, kind.held);
     return kind;
   }
 
@@ -124,9 +124,9 @@ class Ranks {
     return largest;
   }
 
-  /// Of gradients. In bf16: what is sent and what arrives of a bucket, and the sum of the own part (data_parallel/rounded.cpp).
+  /// Of gradients that travel in bf16: what is sent and what arrives of a bucket, and the sum of the own part (data_parallel/rounded.cpp).
+  /// Otherwise they travel from the arena and into it.
   std::int64_t travelling(std::int64_t common, const std::vector<graph::Units>& held) const {
-    if (!plan_.bf16_gradients) return std::min(plan_.bucket, plan_.storage * common);
     const std::int64_t unit = largest_in(share_.parameters, held);
     const std::int64_t bucket = plan_.zero == 3 ? unit : std::min(common, std::max(plan_.bucket / plan_.storage, unit));
     return 4 * bucket + 4 * divided(bucket, plan_.data);
@@ -150,8 +150,8 @@ class Ranks {
     return both ? share_.parameters[share_.tied->table] : 0;
   }
 
-  /// Parameters, gradients, masters and moments; `under_way`: with what stages 2 and 3 of ZeRO's gather and reduce at a time.
-  Bytes state(const std::vector<graph::Units>& held, bool under_way = true) const {
+  /// Parameters, gradients, masters and moments; `in_flight`: with what stages 2 and 3 of ZeRO's gather and reduce at a time.
+  Bytes state(const std::vector<graph::Units>& held, bool in_flight = true) const {
     Bytes bytes;
     const std::int64_t count = sum_in(share_.parameters, held);
     std::array<std::int64_t, 2> units{};  // the two largest
@@ -163,7 +163,7 @@ class Ranks {
       }
     const int stage_of_updates = plan_.shared_updates ? std::max(plan_.zero, 1) : plan_.zero;
     const auto shared = [&](int stage, std::int64_t all) { return stage_of_updates >= stage ? divided(all, plan_.data) : all; };
-    const bool apart = plan_.data > 1, travels = apart && under_way;
+    const bool apart = plan_.data > 1, travels = apart && in_flight;
     const std::int64_t gathered = units[0] + units[1] + borrowed(held);  // of which the own part is there anyway
     bytes[Category::parameters] = plan_.storage * (shared(3, count) + (travels && plan_.zero >= 3 ? gathered - gathered / plan_.data : 0));
     bytes[Category::parameters] = std::min(bytes[Category::parameters], plan_.storage * count);
@@ -190,7 +190,7 @@ class Ranks {
     }
     // What the products read; under stage 3 a copy comes and goes with its unit.
     const std::int64_t copied = travels && plan_.zero >= 3 ? std::min(count, gathered) : count;
-    if (plan_.product != plan_.storage) bytes[Category::parameters] += plan_.product * (copied + own);
+    if (plan_.copies()) bytes[Category::parameters] += plan_.product * (copied + own);
     return bytes;
   }
 
@@ -201,15 +201,16 @@ class Ranks {
   }
 
   void add_activations(RankKind& kind) const {
-    std::int64_t held = 0, most = 0;
+    std::int64_t held = 0, most = 0, arrives = 0;
     for (const graph::Units& units : kind.held) {
       const PassBytes& pass = pass_of(units);
       held += pass.held, most = std::max(most, pass.peak - pass.held);
       if (units.first == 0 && plan_.gpu) kind.bytes[Category::buffers] += plan_.samples * graph::elements(share_.layers.front().output) * 4;
       kind.bytes[Category::communication] += exchanged(units);
-      if (units.first > 0) kind.bytes[Category::communication] += 2 * activations_.input(units.first);
-      if (units.last < share_.units.size()) kind.bytes[Category::communication] += 2 * activations_.input(units.last);
+      if (units.first > 0) arrives = std::max(arrives, activations_.input(units.first));
+      if (units.last < share_.units.size()) arrives = std::max(arrives, activations_.input(units.last));
     }
+    kind.bytes[Category::communication] += arrives;  // one message at a time (pipeline/borders.h)
     kind.bytes[Category::activations] = divided(kind.in_flight * held, plan_.chunks);
     kind.bytes[Category::buffers] += most;
   }

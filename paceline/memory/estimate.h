@@ -57,6 +57,7 @@ struct Plan {
   bool offload = false;            // masters, moments and their gradients lie in host memory, beside a GPU
   std::int64_t storage = 4;        // bytes of a stored parameter and gradient
   std::int64_t product = 4;        // bytes of an operand of the products, and of activations
+  bool fp16 = false;               // what is stored; no products are made in it
   int moments = 2;                 // fp32 tensors that the optimizer keeps for each parameter
   std::string recompute = "none";
   Kernels kernels = {};
@@ -64,6 +65,8 @@ struct Plan {
   bool bf16_gradients = false;    // they travel in bf16, from buffers of their own, and are added in fp32
 
   int ranks() const { return data * pipeline * tensor; }
+  /// Whether the products read copies of the parameters, in another type than these are stored in.
+  bool copies() const { return fp16 || product != storage; }
 };
 
 /// Ranks that hold the same: those of a pipeline's stage.

@@ -83,6 +83,9 @@ std::vector<Plan> candidates(const Plan& plan) {
   return plans;
 }
 
+/// Ranks that share memory may differ in what they need of it.
+bool fits(const Need& need, const Limit& limit, int ranks) { return (limit.places > 0 ? need.mean : need.bytes) <= limit.of_rank(ranks); }
+
 }  // namespace
 
 Need need_of(const graph::Graph& graph, const Plan& plan, const std::vector<graph::Units>& stages) {
@@ -93,38 +96,42 @@ Need need_of(const Estimator& network, const Plan& plan, const std::vector<graph
   const std::vector<RankKind> kinds = network.estimate(plan, stages);
   const RankKind& most = largest(kinds);
   Need need{.bytes = most.bytes.total(), .rank = most.name};
+  for (const RankKind& kind : kinds) need.mean += kind.bytes.total() * kind.ranks / plan.ranks();
   for (std::size_t i = 0; i < kCategories; ++i)
     if (static_cast<Category>(i) != Category::host && most.bytes.of[i] > need.of_category)
       need.category = static_cast<Category>(i), need.of_category = most.bytes.of[i];
   return need;
 }
 
-std::optional<Change> nearest_fit(const graph::Graph& graph, const Plan& plan, std::int64_t limit, const Settle& settle) {
+std::optional<Change> nearest_fit(const graph::Graph& graph, const Plan& plan, const Limit& limit, const Settle& settle) {
   const Estimator network(graph);
   for (const Plan& candidate : candidates(plan)) {
     try {
       const Settled settled = settle ? settle(candidate) : Settled{candidate};
       for (const graph::Parameter& parameter : graph.parameters())
         if (parameter.spread) graph::check_experts(parameter.shape[0], candidate.data);
-      const std::int64_t bytes = need_of(network, settled.plan).bytes;
-      if (bytes > limit) continue;
+      const Need need = need_of(network, settled.plan);
+      if (!fits(need, limit, candidate.ranks())) continue;
       std::string settings = settings_between(plan, candidate);
       if (!settled.also.empty()) settings += " " + settled.also;
-      return Change{std::move(settings), bytes};
+      return Change{std::move(settings), need.bytes};
     } catch (const ConfigError&) {  // such a run would be refused
     }
   }
   return std::nullopt;
 }
 
-void require_fit(const graph::Graph& graph, const Plan& plan, std::int64_t limit, const std::string& source,
-                 const std::vector<graph::Units>& stages, const Settle& settle) {
+void require_fit(const graph::Graph& graph, const Plan& plan, const Limit& limit, const std::vector<graph::Units>& stages,
+                 const Settle& settle) {
   const Need need = need_of(graph, plan, stages);
-  if (need.bytes <= limit) return;
+  if (fits(need, limit, plan.ranks())) return;
   const std::optional<Change> change = nearest_fit(graph, plan, limit, settle);
+  const int sharing = limit.sharing(plan.ranks());
   throw ConfigError(fmt::format(
-      "'{}' needs {} on {}, but {} allows {}; the largest part is {}, {}. {}", graph.network(), readable(need.bytes), need.rank, source,
-      readable(limit), name_of(need.category), readable(need.of_category),
+      "'{}' needs {} on {}, but {} allows {}{}; the largest part is {}, {}. {}", graph.network(), readable(need.bytes), need.rank,
+      limit.source, readable(limit.of_rank(plan.ranks())),
+      sharing > 1 ? fmt::format(" for each of the {} ranks that share it", sharing) : "", name_of(need.category),
+      readable(need.of_category),
       change ? fmt::format("With {} it needs {}", change->settings, readable(change->bytes))
              : fmt::format("No mesh, ZeRO stage and recomputation that this run accepts was found to fit, on up to {} ranks; use a smaller "
                            "model, or a smaller data.batch",

@@ -110,6 +110,13 @@ std::string device_name(const c10::Device& device) {
   return device.is_cpu() ? "cpu" : device.str();
 }
 
+std::int64_t device_memory([[maybe_unused]] const c10::Device& device) {
+#if PACELINE_WITH_CUDA
+  if (device.is_cuda()) return static_cast<std::int64_t>(at::cuda::getDeviceProperties(device.index())->totalGlobalMem);
+#endif
+  return 0;
+}
+
 void synchronize(const c10::Device& device) {
 #if PACELINE_WITH_CUDA
   if (device.is_cuda()) at::cuda::getCurrentCUDAStream(device.index()).synchronize();

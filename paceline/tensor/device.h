@@ -32,6 +32,8 @@ bool onednn_pays();
 bool cuda_available();
 int gpu_count();
 std::string device_name(const c10::Device& device);
+/// Bytes of a GPU's memory; 0 for another device.
+std::int64_t device_memory(const c10::Device& device);
 /// Waits until the device has finished its work; does nothing on the CPU.
 void synchronize(const c10::Device& device);
 

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "paceline/base/error.h"
+#include "paceline/base/mesh_refusal.h"
 #include "paceline/graph/tensor_split.h"
 #include "paceline/graph/units.h"
 #include "paceline/memory/fit.h"
@@ -44,6 +44,7 @@ memory::Plan plan_of(const Recipe& recipe, const RunPlace& place) {
   if (recipe.strategy.bucket_mb > 0) plan.bucket = static_cast<std::int64_t>(recipe.strategy.bucket_mb * (1 << 20));
   plan.storage = recipe.train.storage == "fp32" ? 4 : 2;
   plan.product = recipe.train.precision == "bf16" ? 2 : 4;
+  plan.fp16 = recipe.train.storage == "fp16";
   plan.moments = static_cast<int>(optim::make_optimizer(recipe.optim)->state_names().size());
   plan.recompute = recipe.train.recompute, plan.schedule = recipe.parallel.schedule, plan.sequence = recipe.parallel.sequence;
   plan.hybrid = recipe.parallel.hybrid;
@@ -70,8 +71,10 @@ memory::Settled settled_as(const memory::Plan& wanted, const Recipe& recipe, con
   if (alone) changed.strategy.name = strategies::resolve(strategies::kAuto, wanted.data);
   validate(changed);
   check_network(changed, graph, {.data = wanted.data, .pipeline = wanted.pipeline, .tensor = wanted.tensor}, run.own_loss);
+  strategies::AllreduceFacts facts = facts_of(changed, wanted.data, run.place);
+  facts.tensor = wanted.tensor;
+  if (strategies::is_alone(changed.strategy.name)) check_norms(changed.strategy, facts);
   if (strategies::has_buckets(changed.strategy.name)) {
-    strategies::AllreduceFacts facts = facts_of(changed, wanted.data, run.place);
     const auto is_spread = [](const graph::Parameter& parameter) { return parameter.spread; };
     if (changed.parallel.hybrid != "none" || std::ranges::any_of(graph.parameters(), is_spread)) facts.private_entry = graph.network();
     choose(changed.strategy, facts);
@@ -79,18 +82,30 @@ memory::Settled settled_as(const memory::Plan& wanted, const Recipe& recipe, con
   return {plan_of(changed, run.place), alone ? "strategy.name=auto" : ""};
 }
 
+/// Without train.memory_gb, only the clearly impossible is refused: the formulas are not exact.
+memory::Limit limit_of(const Recipe& recipe, const RunPlace& place) {
+  if (recipe.train.memory_gb > 0) return {.bytes = static_cast<std::int64_t>(recipe.train.memory_gb * 1e9), .source = "train.memory_gb"};
+  const c10::Device device = tensor::parse_device(recipe.train.device);
+  const std::int64_t machine = static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
+  if (device.is_cpu()) return {.bytes = machine, .source = "this machine's memory", .places = place.all_hosts};
+  const bool named = recipe.train.device.starts_with("cuda:");  // all ranks of a host use that GPU; otherwise they take turns
+  return {
+      .bytes = tensor::device_memory(device), .source = "the GPU's memory", .places = place.all_hosts * (named ? 1 : tensor::gpu_count())};
+}
+
 }  // namespace
 
 void check_network(const Recipe& recipe, const graph::Graph& graph, const comm::MeshSizes& mesh, bool own_loss) {
   if (recipe.parallel.sequence && mesh.tensor == 1)
-    throw ConfigError(
-        "parallel.sequence=true splits positions among the workers of the tensor axis, and there is only one; set parallel.tensor, or "
-        "leave it out");
+    throw MeshRefusal(
+        "parallel.sequence=true splits positions among the workers of the tensor axis, and there is only one; leave it out, or use ",
+        "parallel.tensor=2");
   if (own_loss && mesh.tensor > 1 && graph::tensor_split(graph, mesh.tensor, recipe.parallel.sequence).splits_logits(graph))
-    throw ConfigError(fmt::format(
-        "parallel.tensor={} splits the logits of network '{}' among workers, which a loss of this program's own cannot read; use "
-        "parallel.tensor=1",
-        mesh.tensor, graph.network()));
+    throw MeshRefusal(
+        fmt::format("parallel.tensor={} splits the logits of network '{}' among workers, which a loss of this program's own cannot read; "
+                    "use ",
+                    mesh.tensor, graph.network()),
+        "parallel.tensor=1");
   const bool by_unit = recipe.train.recompute != "none" || (recipe.parallel.zero == 3 && mesh.data > 1);
   if (by_unit && graph::units_of(graph).size() == 1)
     throw ConfigError(
@@ -102,12 +117,27 @@ void check_network(const Recipe& recipe, const graph::Graph& graph, const comm::
 
 void require_memory(const Recipe& recipe, const graph::Graph& graph, const memory::Plan& plan, const RunFacts& run,
                     const std::vector<graph::Units>& stages) {
+  const memory::Limit limit = limit_of(recipe, run.place);
   const auto settle = [&](const memory::Plan& wanted) { return settled_as(wanted, recipe, graph, run); };
-  if (plan.limit > 0) return memory::require_fit(graph, plan, plan.limit, "train.memory_gb", stages, settle);
-  // Without an explicit limit, only the clearly impossible is refused: the formulas are not exact, and the ranks may be on many hosts.
-  const std::int64_t machine = static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
-  if (tensor::parse_device(recipe.train.device).is_cpu() && machine > 0)
-    memory::require_fit(graph, plan, machine, "this machine's memory", stages, settle);
+  if (limit.bytes > 0) memory::require_fit(graph, plan, limit, stages, settle);
+}
+
+void require_memory(const Recipe& recipe, nn::Model& model, const memory::Plan& plan, const RunFacts& run) {
+  const memory::Limit limit = limit_of(recipe, run.place);
+  const std::int64_t allowed = limit.of_rank(plan.ranks()), parameters = model.arena().length() / plan.pipeline;
+  // Ranks hold these for all parameters, or, from a stage of ZeRO's on, for their part.
+  const auto bytes_in = [&](int stage) {
+    const auto part = [&](bool shared) { return shared ? parameters / plan.data : parameters; };
+    return 4 * (part(stage >= 3) + part(stage >= 2) + plan.moments * part(stage >= 1 || plan.shared_updates));
+  };
+  const std::int64_t bytes = bytes_in(plan.zero);
+  if (limit.bytes <= 0 || bytes <= allowed) return;
+  int stage = plan.zero;
+  while (stage < 3 && bytes_in(stage) > allowed) ++stage;
+  throw ConfigError(fmt::format(
+      "the parameters, gradients and moments of this program's module take {} on each of {} ranks, but {} allows {}; use {}",
+      memory::readable(bytes), plan.ranks(), limit.source, memory::readable(allowed),
+      bytes_in(stage) <= allowed ? fmt::format("parallel.zero={}", stage) : "parallel.zero=3 on more ranks, or a smaller module"));
 }
 
 }  // namespace paceline::train

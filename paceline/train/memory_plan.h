@@ -2,6 +2,7 @@
 #pragma once
 
 #include "paceline/memory/estimate.h"
+#include "paceline/nn/model.h"
 #include "paceline/train/recipe.h"
 #include "paceline/train/step_settings.h"
 
@@ -21,8 +22,11 @@ struct RunFacts {
 };
 
 /// Throws ConfigError, with the nearest choice that fits and that such a run would accept, if a rank would need more than train.memory_gb
-/// or, if that is not set, more than the machine has; before anything is allocated. `stages`: as in memory::estimate().
+/// or, if that is not set, if the ranks of a host or a GPU together need more than it has; before anything is allocated. `stages`: as in
+/// memory::estimate().
 void require_memory(const Recipe& recipe, const graph::Graph& graph, const memory::Plan& plan, const RunFacts& run,
                     const std::vector<graph::Units>& stages = {});
+/// The same for a user's module, of which parameters, gradients and moments are counted: what its layers save is unknown.
+void require_memory(const Recipe& recipe, nn::Model& model, const memory::Plan& plan, const RunFacts& run);
 
 }  // namespace paceline::train

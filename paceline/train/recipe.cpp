@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "paceline/base/affinity.h"
-#include "paceline/base/error.h"
+#include "paceline/base/mesh_refusal.h"
 #include "paceline/base/text.h"
 #include "paceline/schedule/pipeline.h"
 
@@ -69,8 +69,8 @@ void TrainConfig::describe(Section& section) {
       .one_of({"none", "units", "all"});
   section
       .field("memory_gb", memory_gb,
-             "memory limit per rank in GB (10⁹ bytes): a run that needs more, by the formulas of `paceline memory`, is refused; 0: the "
-             "memory of the machine")
+             "memory limit per rank in GB (10⁹ bytes): a run that needs more, by the formulas of `paceline memory`, is refused; 0: what "
+             "the machine, or the GPU, has for each of its ranks")
       .at_least(0);
   section.field("threads", threads, "CPU threads per worker; 0: OMP_NUM_THREADS, else all usable cores, divided among the workers")
       .at_least(0);
@@ -208,10 +208,10 @@ void validate_hybrid(const Recipe& recipe) {
                     parallel.hybrid, recipe.comm.compression));
   for (const auto& [axis, size] : {std::pair{"tensor", parallel.tensor}, {"pipeline", parallel.pipeline}})
     if (size != 1)
-      throw ConfigError(
-          fmt::format("parallel.hybrid={} needs data-parallel workers that each hold the rest of the network, but parallel.{}={} divides "
-                      "it; use parallel.{}=1",
-                      parallel.hybrid, axis, size, axis));
+      throw MeshRefusal(fmt::format("parallel.hybrid={} needs data-parallel workers that each hold the rest of the network, but "
+                                    "parallel.{}={} divides it; use ",
+                                    parallel.hybrid, axis, size),
+                        fmt::format("parallel.{}=1", axis));
 }
 
 void validate_mesh(const Recipe& recipe) {
@@ -236,7 +236,7 @@ void validate_mesh(const Recipe& recipe) {
         recipe.train.micro_batches, plural(share, "sample"), sharing, recipe.data.batch, std::max<std::int64_t>(share, 1)));
   if (parallel.hybrid != "none") validate_hybrid(recipe);
   if (splits && recipe.strategy.batch_norm == "sync")
-    throw ConfigError("strategy.batch_norm=sync supports only data-parallel workers; use parallel.pipeline=1 and parallel.tensor=1");
+    throw MeshRefusal("strategy.batch_norm=sync supports only data-parallel workers; use ", "parallel.pipeline=1 and parallel.tensor=1");
 }
 
 void validate_gradients(const Recipe& recipe) {

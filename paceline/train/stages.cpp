@@ -39,15 +39,20 @@ std::vector<double> told_by_first(std::size_t units, comm::Communicator& everyon
   return times;
 }
 
+RunFacts facts_of_run(const comm::Mesh& mesh, bool own_loss) {
+  return {.place = {.hosts = mesh.data().topology().hosts,
+                    .all_hosts = mesh.everyone().topology().hosts,
+                    .shares_memory = comm::engine_of(mesh.data().engine()).shares_memory},
+          .own_loss = own_loss};
+}
+
 }  // namespace
 
 std::vector<nn::Units> cut_network(const Recipe& recipe, const graph::Graph& graph, const nn::GraphModule::Options& options,
                                    const data::Info& info, const comm::Mesh& mesh, const Clock& clock, bool own_loss) {
   if (recipe.servers()) return {};
   check_network(recipe, graph, mesh.sizes(), own_loss);
-  const RunFacts run = {
-      .place = {.hosts = mesh.data().topology().hosts, .shares_memory = comm::engine_of(mesh.data().engine()).shares_memory},
-      .own_loss = own_loss};
+  const RunFacts run = facts_of_run(mesh, own_loss);
   memory::Plan plan = plan_of(recipe, run.place);
   if (mesh.pipeline().size() == 1) {
     require_memory(recipe, graph, plan, run);
@@ -65,8 +70,11 @@ std::vector<nn::Units> cut_network(const Recipe& recipe, const graph::Graph& gra
 
 std::vector<nn::Units> cut_module(const Recipe& recipe, nn::Model& model, const data::Info& info, const comm::Mesh& mesh,
                                   const Clock& clock) {
+  if (recipe.servers()) return {};
+  const RunFacts run = facts_of_run(mesh, /*own_loss=*/true);
+  const memory::Plan plan = plan_of(recipe, run.place);
+  require_memory(recipe, model, plan, run);
   if (mesh.pipeline().size() == 1) return {};
-  const memory::Plan plan = plan_of(recipe);
   check_schedule(recipe, plan);
   std::vector<graph::UnitCost> costs = pipeline::counted_costs(model);
   if (measures(recipe)) {

@@ -16,6 +16,7 @@ namespace paceline::train {
 /// Where a run will be, as far as its choices depend on it.
 struct RunPlace {
   int hosts = 1;              // along the data axis
+  int all_hosts = 1;          // of the run
   bool shares_memory = true;  // ranks of a host, as all engines but gloo have it
 };
 

@@ -37,6 +37,10 @@ class Looking(CliTest):
         stages = [line for line in lines if line.startswith("stage ")]
         self.assertEqual([line.split(":")[0] for line in stages], ["stage 0", "stage 1"])
         self.assertAlmostEqual(sum(int(line.split()[-4].rstrip("%")) for line in stages), 100, delta=1)
+        self.assertFalse([line for line in lines if "on a rank" in line or "a sample sends" in line], "a stage holds less than the network")
+        both = self.run_paceline("graph", "gpt", "--mesh", "pipeline=2,tensor=2").stdout
+        self.assertRegex(both, r"tensor=2: [\d,]+ of [\d,]+ parameters on 2 ranks, one of each stage \(50\.5%\)")
+        self.assertRegex(self.run_paceline("graph", "gpt", "--mesh", "tensor=2").stdout, r"parameters on a rank \(50\.5%\)")
         named = self.json_of("graph", "resnet18", "--mesh", "pipeline=2")["stages"]
         self.assertEqual(len(named), 2)
         self.assertEqual([f"stage {i}: {names[0]} … {names[-1]}" for i, names in enumerate(named)], [line.split(",")[0] for line in stages])

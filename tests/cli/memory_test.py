@@ -75,15 +75,19 @@ class Memory(CliTest):
     def test_what_passes_and_exchanges_hold_is_what_the_formulas_say(self):
         words = ["mlp", "data.shape=[1,28,28]", "model.hidden=[256,256,256]", "data.batch=32", "strategy.bucket_mb=0.1"]
         for mesh, close in ((["data=2", "comm.gradient_dtype=bf16"], ["activations", "buffers", "communication"]),
-                            (["data=2,pipeline=2", "train.micro_batches=2"], ["activations"])):
+                            (["data=2", "parallel.zero=2"], ["activations", "buffers", "communication"]),
+                            (["data=2,pipeline=2", "train.micro_batches=2"], ["activations", "communication"])):
             with self.subTest(mesh):
                 found = self.json_of("memory", *words, "--mesh", *mesh, "--measure")
                 formulas, ranks = found["formula"], found["measured"]
                 for rank, held in enumerate(ranks):
                     formula = formulas[rank * len(formulas) // len(ranks)]["bytes"]
+                    # A message that the next stage has not taken yet is among the activations.
+                    sent = formula["communication"] if len(formulas) > 1 else 0
                     for category in close:
-                        self.assertAlmostEqual(held[category], formula[category], delta=0.1 * formula[category] + 1024, msg=category)
-                    self.assertGreater(held["communication"], 0)
+                        of_sent = sent if category == "activations" else 0
+                        self.assertAlmostEqual(held[category], formula[category], delta=0.1 * formula[category] + 1024 + of_sent, msg=category)
+                    self.assertEqual(held["communication"] > 0, "parallel.zero=2" not in mesh, "fp32 gradients travel from the arena")
 
     def advised(self, *words):
         """Runs the refused command again with what the refusal advises: as flags, it replaces the flags of the command."""
@@ -100,14 +104,16 @@ class Memory(CliTest):
 
     def test_what_a_refusal_advises_trains(self):
         wide, deep = ["model.hidden=[512,512]", "data.batch=8"], DEEP
-        for words, advised in ((wide + ["train.memory_gb=0.02"], "--workers 2 --mesh data=1,pipeline=2"),
-                               (wide + ["train.memory_gb=0.02", "parallel.costs=measured"], "--workers 2 --mesh data=1,pipeline=2"),
+        whole = wide + ["strategy.update=whole", "train.memory_gb=0.02"]
+        for words, advised in ((wide + ["train.memory_gb=0.02"], "--workers 2 --mesh data=2 strategy.name=auto"),
+                               (whole, "--workers 2 --mesh data=1,pipeline=2"),
+                               (whole + ["parallel.costs=measured"], "--workers 2 --mesh data=1,pipeline=2"),
                                (deep + ["data.batch=2", "--mesh", "data=2", "train.memory_gb=0.006"], "--workers 4 --mesh data=2,pipeline=2"),
                                (deep + ["data.batch=2", "--workers", "2", "train.memory_gb=0.012", "comm.compression=topk"], ...),
                                (deep + ["data.batch=2", "--workers", "2", "train.memory_gb=0.012", "strategy.update=whole"], ...),
                                (deep + ["data.batch=2", "--workers", "2", "train.memory_gb=0.012", "strategy.name=local_sgd"], None),
                                (wide + ["--workers", "2", "train.memory_gb=0.02", "strategy.name=local_sgd"], None),
-                               (wide + ["--workers", "2", "train.memory_gb=0.02", "strategy.batch_norm=sync"], None),
+                               (whole + ["--workers", "2", "strategy.batch_norm=sync"], None),
                                (deep + ["data.batch=6", "--mesh", "data=2,pipeline=2", "train.micro_batches=3", "train.memory_gb=0.004"], ...),
                                (deep + ["data.batch=2", "strategy.name=single", "train.memory_gb=0.005"], ...)):
             with self.subTest(words):

@@ -65,6 +65,17 @@ TEST(Estimate, SharesStateByZerosStages) {
   EXPECT_EQ(of(0)[Category::activations], of(3)[Category::activations]);
 }
 
+TEST(Estimate, ProductsOfAnotherTypeReadCopies) {
+  const graph::Graph graph = gpt(8, 64);
+  const std::int64_t m = graph.parameter_count();
+  const auto state = [&](const Plan& plan) { return estimate(graph, plan).at(0).bytes.state(); };
+  EXPECT_EQ(state({.storage = 2, .product = 2}), 20 * m) << "bf16 in bf16";
+  EXPECT_EQ(state({.storage = 2, .product = 4}), 24 * m) << "16 bits in fp32";
+  EXPECT_EQ(state({.storage = 2, .product = 4, .fp16 = true}), 24 * m);
+  EXPECT_EQ(state({.storage = 2, .product = 2, .fp16 = true}), 22 * m) << "fp16 in bf16";
+  EXPECT_EQ(state({.storage = 4, .product = 2}), 18 * m);
+}
+
 TEST(Estimate, UpdatesMayBeSharedWithoutZero) {
   const graph::Graph graph = gpt(8, 64);
   const Plan plan{.data = 4, .storage = 2, .product = 2};
@@ -113,7 +124,7 @@ TEST(Estimate, AHybridSharesLayersOverTheDataAxisWhateverTheStage) {
   plan.zero = 0, plan.hybrid = "none";
   EXPECT_EQ(kind.bytes[Category::activations], estimate(graph, plan).at(0).bytes[Category::activations]);
   plan.hybrid = "classifier*";
-  EXPECT_THAT(message_of<ConfigError>([&] { require_fit(graph, plan, 250'000'000, "train.memory_gb"); }),
+  EXPECT_THAT(message_of<ConfigError>([&] { require_fit(graph, plan, {.bytes = 250'000'000, .source = "train.memory_gb"}); }),
               testing::Not(testing::AnyOf(HasSubstr("tensor="), HasSubstr("pipeline="))));
 }
 
@@ -182,7 +193,7 @@ TEST(Estimate, TheCutObeysTheLimit) {
   const std::vector<graph::Units> fitting = cut_stages(graph, plan);
   EXPECT_NE(fitting, fastest);
   EXPECT_LE(largest(estimate(graph, plan, fitting)).bytes.total(), plan.limit);
-  EXPECT_NO_THROW(require_fit(graph, plan, plan.limit, "train.memory_gb"));
+  EXPECT_NO_THROW(require_fit(graph, plan, {.bytes = plan.limit, .source = "train.memory_gb"}));
   plan.limit = 1000;
   EXPECT_EQ(cut_stages(graph, plan), fastest) << "nothing fits, and whoever asks for its memory sees so";
 }
@@ -225,49 +236,58 @@ TEST(Fit, NamesTheCategoryAndTheNearestChangeThatFits) {
   const graph::Graph graph = gpt(16, 128);
   const std::int64_t m = graph.parameter_count();
   const auto refusal = [&](const Plan& plan, std::int64_t limit) {
-    return message_of<ConfigError>([&] { require_fit(graph, plan, limit, "train.memory_gb"); });
+    return message_of<ConfigError>([&] { require_fit(graph, plan, {.bytes = limit, .source = "train.memory_gb"}); });
   };
-  EXPECT_NO_THROW(require_fit(graph, {}, 1 << 30, ""));
-  EXPECT_THAT(refusal({.data = 8, .samples = 1}, 18 * m), AllOf(HasSubstr("moments"), HasSubstr("parallel.zero=1")));
+  EXPECT_NO_THROW(require_fit(graph, {}, {.bytes = 1 << 30}));
+  EXPECT_THAT(refusal({.data = 8, .samples = 1}, 16 * m), AllOf(HasSubstr("moments"), HasSubstr("parallel.zero=1")));
   const Plan wide{.samples = 256};
   EXPECT_THAT(refusal(wide, need_of(graph, wide).bytes / 3), AllOf(HasSubstr("activations"), HasSubstr("train.recompute=units")));
   EXPECT_THAT(refusal({}, 100), HasSubstr("smaller model"));
-  const auto change = nearest_fit(graph, {.samples = 1}, 10 * m);
+  const auto change = nearest_fit(graph, {.samples = 1}, {.bytes = 10 * m});
   ASSERT_TRUE(change.has_value());
   EXPECT_THAT(change->settings, AllOf(HasSubstr("--workers "), HasSubstr("--mesh ")));
   EXPECT_LE(change->bytes, 10 * m);
 }
 
+TEST(Fit, RanksOfAHostShareItsMemory) {
+  const graph::Graph graph = gpt(16, 128);
+  const Plan plan{.data = 4, .samples = 1};
+  const std::int64_t each = need_of(graph, plan).bytes;
+  const auto of_hosts = [&](int hosts) { return Limit{.bytes = 3 * each, .source = "this machine's memory", .places = hosts}; };
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { require_fit(graph, plan, of_hosts(1)); }),
+      AllOf(HasSubstr("this machine's memory"), HasSubstr(readable(3 * each / 4)), HasSubstr("4 ranks"), HasSubstr("parallel.zero=1")));
+  EXPECT_NO_THROW(require_fit(graph, plan, of_hosts(2)));
+  EXPECT_EQ(nearest_fit(graph, plan, {.bytes = each / 2, .source = "", .places = 1}), std::nullopt) << "more ranks have no more memory";
+  // A pipeline's stages differ; what counts is what they need together.
+  const Plan stages{.pipeline = 2, .samples = 1};
+  const Need need = need_of(graph, stages);
+  EXPECT_LT(need.mean, need.bytes);
+  EXPECT_NO_THROW(require_fit(graph, stages, {.bytes = 2 * need.mean + 2, .source = "", .places = 1}));
+  EXPECT_THAT(message_of<ConfigError>([&] { require_fit(graph, stages, {.bytes = 2 * need.mean - 2, .source = "", .places = 1}); }),
+              HasSubstr("2 ranks"));
+}
+
 TEST(Fit, SuggestsWhatTheRunAccepts) {
   const graph::Graph graph = gpt(16, 128);
   const std::int64_t m = graph.parameter_count();
-  EXPECT_EQ(nearest_fit(graph, {.samples = 1}, 14 * m)->settings, "--workers 2 --mesh data=1,pipeline=2");
+  EXPECT_EQ(nearest_fit(graph, {.samples = 1}, {.bytes = 14 * m})->settings, "--workers 2 --mesh data=1,pipeline=2");
   const auto without_pipelines = [](const Plan& plan) {
     if (plan.pipeline > 1) throw ConfigError("no");
     return Settled{plan, "also.this=1"};
   };
-  EXPECT_EQ(nearest_fit(graph, {.samples = 1}, 14 * m, without_pipelines)->settings, "--workers 2 --mesh data=1,tensor=2 also.this=1");
+  EXPECT_EQ(nearest_fit(graph, {.samples = 1}, {.bytes = 14 * m}, without_pipelines)->settings,
+            "--workers 2 --mesh data=1,tensor=2 also.this=1");
   const auto nothing = [](const Plan&) -> Settled { throw ConfigError("no"); };
-  EXPECT_EQ(nearest_fit(graph, {.samples = 1}, 14 * m, nothing), std::nullopt);
+  EXPECT_EQ(nearest_fit(graph, {.samples = 1}, {.bytes = 14 * m}, nothing), std::nullopt);
   const auto of_one_sample = [](const Plan& plan) {
     Settled settled{plan};
     settled.plan.samples = 1;
     return settled;
   };
   const Plan wide{.samples = 256};
-  EXPECT_EQ(nearest_fit(graph, wide, need_of(graph, {.samples = 1}).bytes, of_one_sample)->settings, "") << "what it would be is counted";
-}
-
-TEST(Estimate, CountsTheBuffersOfGradientsInBf16) {
-  const graph::Graph graph = gpt(8, 64);
-  Plan plan{.data = 4, .bucket = 64 << 10, .bf16_gradients = true};
-  const std::int64_t bucket = (64 << 10) / 4, unit = 12 * 64 * 64 + 13 * 64;  // elements: a block is larger
-  ASSERT_GT(unit, bucket);
-  EXPECT_EQ(estimate(graph, plan).at(0).bytes[Category::communication], 2 * 2 * unit + 4 * unit / 4)
-      << "sent, arrived, and a quarter in fp32";
-  plan.bucket = 1 << 20;
-  const std::int64_t larger = (1 << 20) / 4;
-  EXPECT_EQ(estimate(graph, plan).at(0).bytes[Category::communication], 4 * larger + larger);
+  EXPECT_EQ(nearest_fit(graph, wide, {.bytes = need_of(graph, {.samples = 1}).bytes}, of_one_sample)->settings, "")
+      << "what it would be is counted";
 }
 
 TEST(Estimate, AHybridChoosesByTheBatchAsItIs) {

@@ -100,6 +100,21 @@ TEST(Workload, SynchronisedBatchNormsSeeTheWholeBatch) {
   EXPECT_NEAR(several.ended.test_loss, one.ended.test_loss, 1e-4 * one.ended.test_loss);
 }
 
+// 112 parameters with their padding, and as many gradients and momenta, of 4 bytes each.
+TEST(Workload, AModuleLargerThanTheMemoryIsRefusedWithAStageThatFits) {
+  const Folder folder;
+  const auto trained_in = [&](double gigabytes, std::int64_t zero) {
+    Recipe recipe = small_recipe();
+    recipe.optim.momentum = 0.9;
+    recipe.train.memory_gb = gigabytes, recipe.parallel.zero = zero;
+    train(recipe, regression(/*with_norm=*/false), 2, folder.path());
+  };
+  EXPECT_THAT(message_of<ConfigError>([&] { trained_in(1e-6, 0); }),
+              testing::AllOf(HasSubstr("train.memory_gb"), HasSubstr("2 ranks"), HasSubstr("use parallel.zero=2")));
+  EXPECT_NO_THROW(trained_in(1e-6, 2));
+  EXPECT_THAT(message_of<ConfigError>([&] { trained_in(1e-8, 2); }), HasSubstr("more ranks"));
+}
+
 TEST(Workload, RefusesWhatItCannotHave) {
   const Folder folder;
   Recipe recipe = small_recipe();

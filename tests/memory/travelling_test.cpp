@@ -1,0 +1,50 @@
+// The category communication: memory of its own for what goes to other ranks or comes from them.
+#include <gtest/gtest.h>
+
+#include "paceline/graph/registry.h"
+#include "paceline/memory/estimate.h"
+
+namespace paceline::memory {
+namespace {
+
+graph::Graph blocks() {
+  graph::ModelConfig config;
+  config.network = "gpt", config.layers = 8, config.width = 64, config.heads = 8, config.input = {64}, config.classes = 64;
+  return graph::make_graph(config);
+}
+
+TEST(Estimate, GradientsTravelFromTheArenaUnlessTheyAreRounded) {
+  const graph::Graph graph = blocks();
+  for (const int zero : {0, 1, 2, 3}) {
+    EXPECT_EQ(estimate(graph, {.data = 2, .zero = zero}).at(0).bytes[Category::communication], 0) << zero;
+    EXPECT_EQ(estimate(graph, {.data = 2, .zero = zero, .storage = 2, .product = 2}).at(0).bytes[Category::communication], 0) << zero;
+    EXPECT_GT(estimate(graph, {.data = 2, .zero = zero, .bf16_gradients = true}).at(0).bytes[Category::communication], 0) << zero;
+  }
+}
+
+TEST(Estimate, OneMessageAtATimeArrivesAtAStage) {
+  const graph::Graph graph = blocks();
+  const std::int64_t message = 2 * 64 * 64 * 4;  // of two samples: positions × width, in fp32
+  for (const std::string schedule : {"gpipe", "1f1b", "interleaved_1f1b", "zero_bubble"}) {
+    const Plan plan{
+        .pipeline = 4, .samples = 8, .micro_batches = 4, .schedule = schedule, .chunks = schedule == "interleaved_1f1b" ? 2 : 1};
+    for (const RankKind& kind : estimate(graph, plan))
+      EXPECT_EQ(kind.bytes[Category::communication], message) << schedule << ", " << kind.name;
+  }
+  EXPECT_EQ(estimate(graph, {.samples = 8}).at(0).bytes[Category::communication], 0);
+}
+
+TEST(Estimate, CountsTheBuffersOfGradientsInBf16) {
+  const graph::Graph graph = blocks();
+  Plan plan{.data = 4, .bucket = 64 << 10, .bf16_gradients = true};
+  const std::int64_t bucket = (64 << 10) / 4, unit = 12 * 64 * 64 + 13 * 64;  // elements: a block is larger
+  ASSERT_GT(unit, bucket);
+  EXPECT_EQ(estimate(graph, plan).at(0).bytes[Category::communication], 2 * 2 * unit + 4 * unit / 4)
+      << "sent, arrived, and a quarter in fp32";
+  plan.bucket = 1 << 20;
+  const std::int64_t larger = (1 << 20) / 4;
+  EXPECT_EQ(estimate(graph, plan).at(0).bytes[Category::communication], 4 * larger + larger);
+}
+
+}  // namespace
+}  // namespace paceline::memory
