@@ -11,6 +11,7 @@
 #include "paceline/memory/fit.h"
 #include "paceline/observe/elapsed_line.h"
 #include "paceline/observe/text.h"
+#include "paceline/program/train_plan.h"
 #include "paceline/train/from_recipe.h"
 #include "paceline/train/memory_measure.h"
 #include "paceline/train/memory_plan.h"
@@ -39,10 +40,7 @@ train::Recipe read_recipe(MemoryFlags flags) {
   }
   Config config = recipe.config();
   read_settings(config, flags.words);
-  if (!flags.mesh.empty()) {
-    const comm::MeshSizes sizes = comm::parse_mesh(flags.mesh);
-    recipe.parallel.data = sizes.data, recipe.parallel.pipeline = sizes.pipeline, recipe.parallel.tensor = sizes.tensor;
-  }
+  if (!flags.mesh.empty()) set_mesh(recipe.parallel, flags.mesh, flags.words);
   return recipe;
 }
 
@@ -182,7 +180,8 @@ Action add_memory(CLI::App& app) {
   app.add_option("RECIPE", flags->words, "a recipe file or a network, and any settings as section.key=value");
   app.add_option(
       "--mesh", flags->mesh,
-      "sizes of the mesh, for example data=2,pipeline=2,tensor=2 (the same as parallel.data, parallel.pipeline, parallel.tensor)");
+      "sizes of the mesh, for example data=2,pipeline=2,tensor=2 (the same as parallel.data, parallel.pipeline, parallel.tensor, "
+      "which must not contradict it on the command line)");
   app.add_flag("--measure", flags->measure, "train a few steps with the ranks as threads, and print the memory that they really used");
   add_json_flag(app, flags->json);
   add_examples(app,

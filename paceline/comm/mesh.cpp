@@ -12,7 +12,9 @@
 #include <fmt/ranges.h>
 
 #include "paceline/base/log.h"
+#include "paceline/base/mesh_refusal.h"
 #include "paceline/comm/engine.h"
+#include "paceline/comm/nearest_mesh.h"
 #include "paceline/comm/solo.h"
 
 namespace paceline::comm {
@@ -24,21 +26,6 @@ std::string in_words(const MeshSizes& sizes) {
 
 int& size_on(MeshSizes& sizes, Axis axis) {
   return axis == Axis::data ? sizes.data : axis == Axis::pipeline ? sizes.pipeline : sizes.tensor;
-}
-
-/// The largest size of an axis, at most `wanted`, that divides the ranks.
-int nearest_divisor(int ranks, std::int64_t wanted) {
-  int size = static_cast<int>(std::clamp<std::int64_t>(wanted, 1, ranks));
-  while (ranks % size != 0) --size;
-  return size;
-}
-
-/// Sizes near these whose product is the number of ranks: the axis that communicates most keeps what it can.
-MeshSizes nearest(MeshSizes sizes, int ranks) {
-  sizes.tensor = nearest_divisor(ranks, sizes.tensor);
-  sizes.pipeline = nearest_divisor(ranks / sizes.tensor, sizes.pipeline);
-  sizes.data = ranks / sizes.tensor / sizes.pipeline;
-  return sizes;
 }
 
 /// The same hosts, numbered in the order of their first ranks.
@@ -60,22 +47,22 @@ std::vector<int> host_by_host(const std::vector<int>& hosts) {
 }  // namespace
 
 MeshSizes resolved(MeshSizes sizes, int ranks) {
-  const auto refuse = [&, given = sizes](const std::string& why) {
-    throw ConfigError(fmt::format("a mesh of {} over {} ranks: {}", in_words(given), ranks, why));
-  };
-  if (ranks < 1) refuse("the number of ranks must be at least 1");
+  const MeshSizes given = std::exchange(sizes, with_one_rest(sizes));
+  const auto problem = [&](const std::string& why) { return fmt::format("a mesh of {} over {} ranks: {}", in_words(given), ranks, why); };
+  const auto nearest = [&] { return in_words(nearest_mesh(given, ranks, [](const MeshSizes&) { return true; }).value()); };
+  if (ranks < 1) throw ConfigError(problem("the number of ranks must be at least 1"));
   int* const all[] = {&sizes.data, &sizes.pipeline, &sizes.tensor};
   int* rest = nullptr;
   std::int64_t product = 1;
   for (int* const size : all) {
-    if (*size < 0) refuse("a size must be at least 1, or 0 for the remaining ranks");
-    if (*size == 0 && rest) refuse("only one axis may be 0 (the remaining ranks)");
+    if (*size < 0) throw ConfigError(problem("a size must be at least 1, or 0 for the remaining ranks"));
+    if (*size == 0 && rest) throw MeshRefusal(problem("only one axis may be 0 (the remaining ranks); use "), nearest());
     if (*size == 0) rest = size;
     else product *= *size;
   }
   if (product > ranks || ranks % product != 0 || (!rest && product != ranks))
-    refuse(fmt::format("{} is {}; use {}, or {} ranks", rest ? "the product of the other axes" : "their product", product,
-                       in_words(nearest(sizes, ranks)), product));
+    throw MeshRefusal(problem(fmt::format("{} is {}; use ", rest ? "the product of the other axes" : "their product", product)),
+                      fmt::format("{}, or {} ranks", nearest(), product));
   if (rest) *rest = static_cast<int>(ranks / product);
   return sizes;
 }

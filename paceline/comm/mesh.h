@@ -24,7 +24,7 @@ enum class Axis : std::uint8_t { data, pipeline, tensor };
 inline constexpr Axis kAxes[] = {Axis::data, Axis::pipeline, Axis::tensor};
 std::string_view name_of(Axis axis);
 
-/// How many ranks lie along each axis. 0 means the rest; at most one axis may have it.
+/// How many ranks lie along each axis. 0 means the rest: one axis may have it, and data, whose default it is, is 1 if another has it.
 struct MeshSizes {
   int data = 0, pipeline = 1, tensor = 1;
   bool operator==(const MeshSizes&) const = default;

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "paceline/base/error.h"
+#include "paceline/base/mesh_refusal.h"
 #include "paceline/graph/infer.h"
 
 namespace paceline::graph {
@@ -58,9 +58,9 @@ void check_experts(std::int64_t experts, std::int64_t workers) {
   std::int64_t fewer = std::min(workers, experts);
   while (experts % fewer > 0) --fewer;
   const std::int64_t below = experts - experts % workers, above = below + workers;
-  throw ConfigError(
-      fmt::format("model.experts={} cannot be divided evenly among the {} data-parallel workers; use model.experts={}, or parallel.data={}",
-                  experts, workers, below > 1 ? fmt::format("{} or {}", below, above) : std::to_string(above), fewer));
+  throw MeshRefusal(fmt::format("model.experts={} cannot be divided evenly among the {} data-parallel workers; use model.experts={}, or ",
+                                experts, workers, below > 1 ? fmt::format("{} or {}", below, above) : std::to_string(above)),
+                    fmt::format("parallel.data={}", fewer));
 }
 
 Graph::Graph(std::string network, Shape input, std::int64_t classes) : network_(std::move(network)), classes_(classes) {

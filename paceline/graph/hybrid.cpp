@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "paceline/base/error.h"
+#include "paceline/base/mesh_refusal.h"
 #include "paceline/base/suggest.h"
 #include "paceline/base/text.h"
 #include "paceline/graph/split_rules.h"
@@ -218,10 +218,12 @@ TensorSplit hybrid_split(const Graph& graph, const std::string& which, int worke
   int fewer = workers - 1;
   while (fewer > 1 && !with(fewer).run()) --fewer;
   const auto bad = *std::ranges::find_if(candidates, [&](std::size_t layer) { return !with(workers).can_split(layer); });
-  throw ConfigError(fmt::format(
-      "parallel.hybrid={}: layer '{}' of network '{}' makes {} features of {}, and {} workers can divide neither evenly; leave it out, or "
-      "use parallel.data={}",
-      which, graph.layers()[bad].name, graph.network(), graph.layers()[bad].channels, input_of(graph, bad).back(), workers, fewer));
+  throw MeshRefusal(
+      fmt::format(
+          "parallel.hybrid={}: layer '{}' of network '{}' makes {} features of {}, and {} workers can divide neither evenly; leave it "
+          "out, or use ",
+          which, graph.layers()[bad].name, graph.network(), graph.layers()[bad].channels, input_of(graph, bad).back(), workers),
+      fmt::format("parallel.data={}", fewer));
 }
 
 HybridBytes hybrid_bytes(const Graph& graph, const TensorSplit& split) {

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "paceline/base/error.h"
+#include "paceline/base/mesh_refusal.h"
 #include "paceline/graph/units.h"
 
 namespace paceline::graph {
@@ -77,11 +77,10 @@ class Cutter {
   const std::string wanted =
       count.chunks > 1 ? fmt::format("parallel.pipeline={} with parallel.chunks={} makes {} stages", count.ranks, count.chunks, count.all())
                        : fmt::format("parallel.pipeline={}", count.ranks);
-  std::string nearest = fmt::format("parallel.pipeline={}", std::max(1, most / count.chunks));
-  if (count.chunks > 1)
-    nearest = count.ranks <= most ? fmt::format("parallel.chunks={}", most / count.ranks) : fmt::format("parallel.pipeline={}", most);
-  throw ConfigError(fmt::format("{}, but the model has only {} {} to cut between; use at most {}", wanted, units,
-                                units == 1 ? "unit" : "units", nearest));
+  const std::string problem =
+      fmt::format("{}, but the model has only {} {} to cut between; use ", wanted, units, units == 1 ? "unit" : "units");
+  if (count.chunks > 1 && count.ranks <= most) throw ConfigError(problem + fmt::format("at most parallel.chunks={}", most / count.ranks));
+  throw MeshRefusal(problem, fmt::format("at most parallel.pipeline={}", most));
 }
 
 }  // namespace

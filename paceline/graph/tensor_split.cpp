@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "paceline/base/error.h"
+#include "paceline/base/mesh_refusal.h"
 #include "paceline/graph/split_rules.h"
 
 namespace paceline::graph {
@@ -164,17 +164,28 @@ std::string reason_against(const Graph& graph, int parts, bool sequence) {
   return 2 * split < wanted ? real.undivided() : std::string();
 }
 
-/// The nearest settings that work.
-std::string nearest(const Graph& graph, int parts, bool sequence) {
+/// The nearest numbers of ranks that work, as settings.
+std::vector<std::string> nearest(const Graph& graph, int parts, bool sequence) {
   std::vector<std::string> near;
   for (int below = parts - 1; below > 1 && near.empty(); --below)
     if (reason_against(graph, below, sequence).empty()) near.push_back(fmt::format("parallel.tensor={}", below));
   const std::size_t found = near.size();
   for (int above = parts + 1; above <= 2 * parts && near.size() == found; ++above)
     if (reason_against(graph, above, sequence).empty()) near.push_back(fmt::format("parallel.tensor={}", above));
-  if (sequence && reason_against(graph, parts, false).empty()) near.emplace_back("parallel.sequence=false");
+  return near;
+}
+
+[[noreturn]] void refuse_split(const Graph& graph, int parts, bool sequence, const std::string& reason) {
+  std::vector<std::string> near = nearest(graph, parts, sequence);
+  std::string problem =
+      fmt::format("network '{}' cannot be split among {} ranks of the tensor axis: {}; choose ", graph.network(), parts, reason);
+  if (sequence && reason_against(graph, parts, false).empty()) {
+    problem += "parallel.sequence=false";
+    if (near.empty()) throw ConfigError(problem);
+    problem += ", or ";
+  }
   if (near.empty()) near.emplace_back(sequence ? "parallel.tensor=1 parallel.sequence=false" : "parallel.tensor=1");
-  return fmt::format("{}", fmt::join(near, " or "));
+  throw MeshRefusal(problem, fmt::format("{}", fmt::join(near, " or ")));
 }
 
 }  // namespace
@@ -190,9 +201,7 @@ TensorSplit tensor_split(const Graph& graph, int parts, bool sequence) {
     whole.layers.resize(graph.layers().size());
     return whole;
   }
-  if (const std::string reason = reason_against(graph, parts, sequence); !reason.empty())
-    throw ConfigError(fmt::format("network '{}' cannot be split among {} ranks of the tensor axis: {}; choose {}", graph.network(), parts,
-                                  reason, nearest(graph, parts, sequence)));
+  if (const std::string reason = reason_against(graph, parts, sequence); !reason.empty()) refuse_split(graph, parts, sequence, reason);
   return Splitter(graph, parts, sequence, true).run();
 }
 

@@ -57,9 +57,8 @@ train::Recipe read_recipe(const TrainFlags& flags, int processes, bool servers, 
         fmt::format("{} continues in its own folder; leave out train.name and train.runs, or resume from a copy of its checkpoint",
                     in_place->path().string()));
   if (!flags.mesh.empty()) {
-    const comm::MeshSizes sizes = comm::parse_mesh(flags.mesh);
-    recipe.parallel.data = sizes.data, recipe.parallel.pipeline = sizes.pipeline, recipe.parallel.tensor = sizes.tensor;
-    recipe.parallel.workers = 0;  // as many workers as the mesh has
+    set_mesh(recipe.parallel, flags.mesh, flags.words);
+    if (!speaks_of(flags.words, "parallel.workers=")) recipe.parallel.workers = 0;  // as many workers as the mesh has
   }
   if (flags.workers > 0) recipe.parallel.workers = flags.workers;
   if (flags.seed >= 0) recipe.train.seed = flags.seed;
@@ -128,6 +127,20 @@ train::Recipe demonstration(const std::vector<std::string>& words) {
   return recipe;
 }
 
+void set_mesh(train::ParallelConfig& parallel, const std::string& mesh, const std::vector<std::string>& words) {
+  const comm::MeshSizes sizes = comm::parse_mesh(mesh);
+  const auto set = [&](comm::Axis axis, int size, std::int64_t& key) {
+    const std::string_view name = comm::name_of(axis);
+    if (speaks_of(words, fmt::format("parallel.{}=", name)) && key != size)
+      throw ConfigError(
+          fmt::format("--mesh {} says {}={}, but parallel.{}={} is given too; leave one of them out", mesh, name, size, name, key));
+    key = size;
+  };
+  set(comm::Axis::data, sizes.data, parallel.data);
+  set(comm::Axis::pipeline, sizes.pipeline, parallel.pipeline);
+  set(comm::Axis::tensor, sizes.tensor, parallel.tensor);
+}
+
 void TrainPlan::write_in(RunFolder chosen) {
   lock.emplace(chosen);
   folder = std::move(chosen);
@@ -188,7 +201,8 @@ void add_train_flags(CLI::App& app, TrainFlags& flags) {
   app.add_option("RECIPE", flags.words, "a recipe file, and settings as section.key=value, which override the file");
   app.add_option("-n,--workers", flags.workers, "number of workers (parallel.workers)")->check(whole_number(1));
   app.add_option("--mesh", flags.mesh,
-                 "sizes of the mesh, for example data=2,pipeline=2,tensor=2 (parallel.data, parallel.pipeline, parallel.tensor)")
+                 "sizes of the mesh, for example data=2,pipeline=2,tensor=2; 0: the remaining workers. It replaces parallel.data, "
+                 "parallel.pipeline and parallel.tensor of the recipe; keys on the command line must not contradict it")
       ->check([](const std::string& text) {
         try {
           comm::parse_mesh(text);

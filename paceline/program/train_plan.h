@@ -31,6 +31,9 @@ struct TrainFlags {
 
 void add_train_flags(CLI::App& app, TrainFlags& flags);
 
+/// Sets the sizes that --mesh gives. ConfigError if a key among `words`, which `parallel` has, says another size.
+void set_mesh(train::ParallelConfig& parallel, const std::string& mesh, const std::vector<std::string>& words);
+
 struct TrainPlan {
   train::Recipe recipe;
   std::optional<std::pair<std::filesystem::path, train::Checkpoint>> resume_from;

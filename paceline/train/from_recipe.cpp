@@ -18,6 +18,7 @@
 #include "paceline/nn/split_loss.h"
 #include "paceline/sharded/gathering_model.h"
 #include "paceline/tensor/device.h"
+#include "paceline/train/mesh_advice.h"
 #include "paceline/train/stages.h"
 #include "paceline/train/weights.h"
 
@@ -30,10 +31,10 @@ std::shared_ptr<nn::Model> make_users_model(const Recipe& recipe, const Workload
                                             const comm::Mesh& mesh) {
   comm::Communicator& comm = mesh.data();
   if (mesh.tensor().size() > 1)
-    throw ConfigError(
-        fmt::format("parallel.tensor={} splits the layers of Paceline's own networks, but this program has its own module; use "
-                    "parallel.tensor=1, with parallel.data={} or parallel.zero",
-                    mesh.tensor().size(), mesh.sizes().data * mesh.tensor().size()));
+    throw MeshRefusal(
+        fmt::format("parallel.tensor={} splits the layers of Paceline's own networks, but this program has its own module; use ",
+                    mesh.tensor().size()),
+        "parallel.tensor=1");
   if (recipe.parallel.hybrid != "none")
     throw ConfigError(
         fmt::format("parallel.hybrid={} names layers of Paceline's own networks, but this program has its own module; leave it out",
@@ -62,10 +63,49 @@ std::shared_ptr<nn::Model> make_users_model(const Recipe& recipe, const Workload
 void keep_stage(nn::Model& model, const std::vector<nn::Units>& held) {
   auto* const module = dynamic_cast<nn::ModuleModel*>(&model);
   if (!module)
-    throw ConfigError(
-        "parallel.pipeline can cut Paceline's own networks and modules (nn::ModuleModel), but this program has another kind of model; use "
+    throw MeshRefusal(
+        "parallel.pipeline can cut Paceline's own networks and modules (nn::ModuleModel), but this program has another kind of model; use ",
         "parallel.pipeline=1");
   module->keep(held);
+}
+
+StagedModel staged_module(const Recipe& recipe, const Workload& workload, const data::Info& info, const c10::Device& device,
+                          const comm::Mesh& mesh, const Clock& clock) {
+  StagedModel made;
+  try {
+    made.model = make_users_model(recipe, workload, device, mesh);
+    made.stages = cut_module(recipe, *made.model, info, mesh, clock);
+    if (!made.stages.empty()) keep_stage(*made.model, graph::held_by(made.stages, mesh.pipeline().size(), mesh.pipeline().rank()));
+  } catch (const MeshRefusal& refusal) {
+    refuse_mesh(refusal, recipe, check_by_module(made.model.get()));
+  }
+  return made;
+}
+
+StagedModel staged_network(const Recipe& recipe, const Workload& workload, const data::Info& info, nn::GraphModule::Options options,
+                           const comm::Mesh& mesh, const Clock& clock) {
+  comm::Communicator& comm = mesh.data();
+  options.precision = tensor::parse_precision(recipe.train.precision, options.device);
+  options.dtype = recipe.train.storage == "fp16" ? c10::kHalf : recipe.train.storage == "bf16" ? c10::kBFloat16 : c10::kFloat;
+  options.seed = static_cast<std::uint64_t>(recipe.train.seed);
+  options.clock = &clock;
+  options.fuse_norms = recipe.strategy.batch_norm != "sync";
+  options.allocate = data_parallel::allocate_from(comm);
+  if (mesh.tensor().size() > 1) options.tensor = &mesh.tensor();
+  options.sequence = recipe.parallel.sequence;
+  const graph::Graph graph = graph_for(recipe.model, info);
+  try {
+    std::vector<nn::Units> stages = cut_network(recipe, graph, options, info, mesh, clock, workload.loss != nullptr);
+    options.held = graph::held_by(stages, mesh.pipeline().size(), mesh.pipeline().rank());
+    if (recipe.parallel.hybrid != "none")
+      options.hybrid = graph::hybrid_split(graph, recipe.parallel.hybrid, comm.size(), recipe.data.batch);
+    const auto is_spread = [](const graph::Parameter& parameter) { return parameter.spread; };
+    const bool spreads = comm.size() > 1 && std::ranges::any_of(graph.parameters(), is_spread);
+    if (spreads || (options.hybrid && options.hybrid->splits_anything())) options.data = &comm;
+    return {std::make_shared<nn::GraphModule>(graph, options), std::move(stages)};
+  } catch (const MeshRefusal& refusal) {
+    refuse_mesh(refusal, recipe, check_by_network(graph, workload.loss != nullptr));
+  }
 }
 
 /// Null for a user's module.
@@ -113,41 +153,17 @@ void ensure_memory_for(int threads) {
 
 StagedModel make_model(const Recipe& recipe, const Workload& workload, const data::Info& info, const comm::Mesh& mesh,
                        const std::string& weights, const Clock& clock) {
-  comm::Communicator& comm = mesh.data();
   nn::GraphModule::Options options;
   options.device = tensor::parse_device(recipe.train.device);
   if (recipe.parallel.offload && options.device.is_cpu())
     throw ConfigError(
         "parallel.offload=true: with train.device=cpu the state is already in host memory; leave it out, or use train.device=cuda");
-  std::shared_ptr<nn::Model> model;
-  std::vector<nn::Units> stages;
-  if (workload.model) {
-    model = make_users_model(recipe, workload, options.device, mesh);
-    stages = cut_module(recipe, *model, info, mesh, clock);
-    if (!stages.empty()) keep_stage(*model, graph::held_by(stages, mesh.pipeline().size(), mesh.pipeline().rank()));
-  } else {
-    options.precision = tensor::parse_precision(recipe.train.precision, options.device);
-    options.dtype = recipe.train.storage == "fp16" ? c10::kHalf : recipe.train.storage == "bf16" ? c10::kBFloat16 : c10::kFloat;
-    options.seed = static_cast<std::uint64_t>(recipe.train.seed);
-    options.clock = &clock;
-    options.fuse_norms = recipe.strategy.batch_norm != "sync";
-    options.allocate = data_parallel::allocate_from(comm);
-    if (mesh.tensor().size() > 1) options.tensor = &mesh.tensor();
-    options.sequence = recipe.parallel.sequence;
-    const graph::Graph graph = graph_for(recipe.model, info);
-    stages = cut_network(recipe, graph, options, info, mesh, clock, workload.loss != nullptr);
-    options.held = graph::held_by(stages, mesh.pipeline().size(), mesh.pipeline().rank());
-    if (recipe.parallel.hybrid != "none")
-      options.hybrid = graph::hybrid_split(graph, recipe.parallel.hybrid, comm.size(), recipe.data.batch);
-    const auto is_spread = [](const graph::Parameter& parameter) { return parameter.spread; };
-    const bool spreads = comm.size() > 1 && std::ranges::any_of(graph.parameters(), is_spread);
-    if (spreads || (options.hybrid && options.hybrid->splits_anything())) options.data = &comm;
-    model = std::make_shared<nn::GraphModule>(graph, options);
-  }
-  model = nn::recomputing(std::move(model), nn::parse_recompute(recipe.train.recompute));
-  if (!weights.empty()) load_weights(*model, weights);
-  data_parallel::equalise(comm, *model);
-  return {std::move(model), std::move(stages)};
+  StagedModel made = workload.model ? staged_module(recipe, workload, info, options.device, mesh, clock)
+                                    : staged_network(recipe, workload, info, options, mesh, clock);
+  made.model = nn::recomputing(std::move(made.model), nn::parse_recompute(recipe.train.recompute));
+  if (!weights.empty()) load_weights(*made.model, weights);
+  data_parallel::equalise(mesh.data(), *made.model);
+  return made;
 }
 
 std::string network_of(const Recipe& recipe, const Workload& workload) {

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "paceline/base/error.h"
-#include "paceline/perf/profile_times.h"
 #include "paceline/tensor/device.h"
 #include "paceline/train/from_recipe.h"
 #include "paceline/train/memory_plan.h"
@@ -97,10 +96,7 @@ class ScaledTimes final : public perf::ComputeTimes {
   std::unique_ptr<perf::ComputeTimes> measured_, before_, after_;
 };
 
-const perf::ProfileTable& measured_table(const Recipe& recipe, const PlanInputs& inputs) {
-  return table_for(*inputs.machine.profile, precision_of(recipe), std::min(inputs.workers, inputs.machine.cluster.devices),
-                   inputs.machine.crowd);
-}
+std::int64_t workers_per_host(const PlanInputs& inputs) { return std::min(inputs.workers, inputs.machine.cluster.devices); }
 
 perf::MakeTimes times_of(const Recipe& recipe, const graph::Graph& graph, const PlanInputs& inputs) {
   if (!inputs.machine.profile) return nullptr;
@@ -115,8 +111,7 @@ perf::MakeTimes times_of(const Recipe& recipe, const graph::Graph& graph, const 
                                           .storage_bytes = storage,
                                           .moments = moments,
                                           .compression = choice.compression};
-    const perf::ProfileTable& table = measured_table(recipe, inputs);
-    auto measured = std::make_unique<perf::ProfileTimes>(graph, table, recipe.optim.name, inputs.machine.cluster.device, settings);
+    auto measured = measured_times(recipe, graph, inputs.machine, settings, workers_per_host(inputs));
     if (device == inputs.machine.cluster.device) return measured;
     return std::make_unique<ScaledTimes>(std::move(measured),
                                          std::make_unique<perf::RooflineTimes>(graph, inputs.machine.cluster.device, settings),
@@ -171,7 +166,7 @@ perf::PlanQuestion plan_question(const Recipe& recipe, const graph::Graph& graph
   question.strategies = strategies_of(recipe);
   question.strategies.wires = wires_of(recipe, graph, question.workers);
   question.times = times_of(recipe, graph, inputs);
-  if (inputs.machine.profile) question.jitter = jitter_of(measured_table(recipe, inputs));
+  if (inputs.machine.profile) question.jitter = jitter_of(table_for(inputs.machine, precision_of(recipe), workers_per_host(inputs)));
   add_steps(question, recipe, graph, inputs);
   return question;
 }

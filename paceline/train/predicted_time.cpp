@@ -55,13 +55,15 @@ std::string profile_source(const Recipe& recipe) {
   return is_there(usual) ? usual : "";
 }
 
-/// A profile that the recipe names must be of this network; one that was merely found in the folder is ignored if it is not.
-std::optional<perf::Profile> profile_for(const Recipe& recipe, const graph::Graph& graph) {
+/// A profile that the recipe names must be of this network and of the cluster's kind of device; one that was merely found in the folder is
+/// ignored if it is not.
+std::optional<perf::Profile> profile_for(const Recipe& recipe, const graph::Graph& graph, const perf::Cluster& cluster) {
   const std::string source = profile_source(recipe);
   if (source.empty()) return std::nullopt;
   try {
     perf::Profile profile = perf::find_profile(source);
     perf::require_network(profile, graph, source);
+    perf::require_device(profile, cluster, source);
     return profile;
   } catch (const ConfigError& problem) {
     if (!recipe.train.profile.empty()) throw;
@@ -120,9 +122,8 @@ perf::StepCost model_cost(const Recipe& recipe, const graph::Graph& graph, const
   std::unique_ptr<perf::ComputeTimes> times;
   perf::Jitter jitter;
   if (machine.profile) {
-    const perf::ProfileTable& table = table_for(*machine.profile, settings.precision, hosts.workers_per_host, machine.crowd);
-    jitter = jitter_of(table);
-    times = std::make_unique<perf::ProfileTimes>(graph, table, recipe.optim.name, machine.cluster.device, settings);
+    jitter = jitter_of(table_for(machine, settings.precision, hosts.workers_per_host));
+    times = measured_times(recipe, graph, machine, settings, hosts.workers_per_host);
   } else {
     times = std::make_unique<perf::RooflineTimes>(graph, machine.cluster.device, settings);
   }
@@ -173,11 +174,26 @@ PredictedMachine predicted_machine(const Recipe& recipe, const graph::Graph& gra
       value->value /= crowd;
   cluster.hosts = hosts.hosts, cluster.devices = hosts.workers_per_host;
   cluster.sides.clear();
-  return {.cluster = std::move(cluster), .crowd = std::max(crowd, 1.0), .profile = profile_for(recipe, graph)};
+  std::optional<perf::Profile> profile = profile_for(recipe, graph, cluster);
+  return {.cluster = std::move(cluster), .crowd = std::max(crowd, 1.0), .profile = std::move(profile)};
 }
 
-const perf::ProfileTable& table_for(const perf::Profile& profile, perf::Precision precision, std::int64_t ranks, double crowd) {
-  return profile.table(precision, std::max<std::int64_t>(std::llround(static_cast<double>(ranks) / crowd), 1));
+namespace {
+
+std::int64_t workers_with_a_device(const PredictedMachine& machine, std::int64_t workers_per_host) {
+  return std::max<std::int64_t>(std::llround(static_cast<double>(workers_per_host) / machine.crowd), 1);
+}
+
+}  // namespace
+
+const perf::ProfileTable& table_for(const PredictedMachine& machine, perf::Precision precision, std::int64_t workers_per_host) {
+  return machine.profile->table(precision, workers_with_a_device(machine, workers_per_host));
+}
+
+std::unique_ptr<perf::ComputeTimes> measured_times(const Recipe& recipe, const graph::Graph& graph, const PredictedMachine& machine,
+                                                   const perf::RooflineSettings& settings, std::int64_t workers_per_host) {
+  return std::make_unique<perf::ProfileTimes>(graph, table_for(machine, settings.precision, workers_per_host), recipe.optim.name,
+                                              machine.cluster.device, settings, workers_with_a_device(machine, workers_per_host));
 }
 
 }  // namespace paceline::train

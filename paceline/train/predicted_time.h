@@ -2,6 +2,7 @@
 // summary.json stores it next to the measured time, and `paceline verify` compares the two.
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "paceline/observe/event.h"
@@ -53,7 +54,9 @@ PredictedMachine predicted_machine(const Recipe& recipe, const graph::Graph& gra
 std::string predicted_source(const Recipe& recipe);  // the cluster's file, or its key
 /// How much a worker's steps vary by a profile.
 perf::Jitter jitter_of(const perf::ProfileTable& table);
-/// The measurement with as many ranks as have a device each.
-const perf::ProfileTable& table_for(const perf::Profile& profile, perf::Precision precision, std::int64_t ranks, double crowd);
+/// The times of a profile that has the settings' precision: of as many workers on a host as have a device each.
+std::unique_ptr<perf::ComputeTimes> measured_times(const Recipe& recipe, const graph::Graph& graph, const PredictedMachine& machine,
+                                                   const perf::RooflineSettings& settings, std::int64_t workers_per_host);
+const perf::ProfileTable& table_for(const PredictedMachine& machine, perf::Precision precision, std::int64_t workers_per_host);
 
 }  // namespace paceline::train

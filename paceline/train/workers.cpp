@@ -15,6 +15,7 @@
 #include "paceline/comm/engine.h"
 #include "paceline/strategies/registry.h"
 #include "paceline/tensor/device.h"
+#include "paceline/train/mesh_advice.h"
 #include "paceline/train/planned.h"
 #include "paceline/train/shared_folder.h"
 
@@ -62,27 +63,32 @@ comm::CommConfig connection_of_processes(const Recipe& recipe, const comm::World
 
 }  // namespace
 
-Recipe resolve_for(const Recipe& given, const comm::World& world) {
+Recipe resolve_for(const Recipe& given, const comm::World& world, const Workload& workload) {
   Recipe recipe = given;
   const int workers = workers_here(recipe, world) * world.size;
   recipe.parallel.workers = workers;
   recipe.comm.repeatable = recipe.train.repeatable;
   if (recipe.strategy.name == strategies::kPlan) return recipe;  // how they will share the work is not known yet
-  recipe.strategy.name = strategies::resolve(recipe.strategy.name, static_cast<int>(recipe.parallel.data_workers()));
-  validate(recipe);
+  try {
+    recipe.strategy.name = strategies::resolve(recipe.strategy.name, static_cast<int>(recipe.parallel.data_workers()));
+    validate(recipe);
+  } catch (const MeshRefusal& refusal) {
+    recipe.strategy.name = given.strategy.name;
+    refuse_mesh(refusal, recipe, check_by_recipe(recipe, workload));
+  }
   return recipe;
 }
 
 Recipe planned_for(const Recipe& recipe, const comm::World& world, const Workload& workload) {
   require_plannable(recipe, workload);
-  const Recipe resolved = resolve_for(recipe, world);
+  const Recipe resolved = resolve_for(recipe, world, workload);
   const int hosts = std::max(world.size / std::max(world.local_size, 1), 1), workers = static_cast<int>(resolved.parallel.workers);
   const RunHosts where{.hosts = hosts, .workers_per_host = (workers + hosts - 1) / hosts};
   return with_choice(resolved, plan_for(resolved, make_datasets(resolved, workload).training->info(), where).choice);
 }
 
 Workers::Workers(const Recipe& recipe, const comm::World& world, const Environment& around)
-    : recipe_(resolve_for(recipe, world)), world_(world), around_(around) {
+    : recipe_(resolve_for(recipe, world, around.workload)), world_(world), around_(around) {
   require_plannable(recipe_, around_.workload);
   const auto workers = static_cast<int>(recipe_.parallel.workers);
   here_ = recipe_.servers() ? 1 : workers / world_.size;  // a parameter server has one trainer for all of them

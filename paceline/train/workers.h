@@ -10,8 +10,8 @@
 namespace paceline::train {
 
 /// The recipe as the processes of `world` run it: how many workers, with which strategy. ConfigError if that is not possible.
-/// strategy.name=plan stays: Workers plans once its processes are connected.
-Recipe resolve_for(const Recipe& recipe, const comm::World& world);
+/// strategy.name=plan stays: Workers plans once its processes are connected. `workload`: what the mesh that a refusal advises must suit.
+Recipe resolve_for(const Recipe& recipe, const comm::World& world, const Workload& workload = {});
 
 /// A recipe with strategy.name=plan as worker 0 of such processes would plan it, for display.
 Recipe planned_for(const Recipe& recipe, const comm::World& world, const Workload& workload);

@@ -52,6 +52,25 @@ class WrongWords(CliTest):
         self.refused("train", "model.network=gpt", says=["gpt"])
         self.refused("bench", "data", "--rounds", "0", says=["--rounds", "at least 1"])
 
+    def test_meshes(self):
+        """What is advised instead of a mesh works on the same number of ranks."""
+        (self.folder / "t.txt").write_text("the quick brown fox jumps over lazy dogs\n" * 90)
+        gpt = ["train", "model.network=gpt", "model.layers=4", "model.width=16", "model.heads=4", "data.name=text", "data.root=t.txt",
+               "data.context=8", "data.batch=24", "data.test_samples=8", "train.steps=1", "train.checkpoints=false", "--quiet"]
+        for launcher, workers, mesh, advised in (([], ["--workers", "6"], "tensor=4", "data=3,pipeline=1,tensor=2"),
+                                                 ([], ["--workers", "6"], "tensor=5", "data=3,pipeline=1,tensor=2"),
+                                                 ([], ["--workers", "3"], "tensor=0", "data=3,pipeline=1,tensor=1"),
+                                                 ([], [], "pipeline=8", "data=2,pipeline=4,tensor=1"),
+                                                 (["run", "-np", "3", "--"], [], "tensor=3", "data=3,pipeline=1,tensor=1")):
+            with self.subTest(mesh):
+                said = self.run_paceline(*launcher, *gpt, *workers, "--mesh", mesh, code=WRONG_INPUT).stderr
+                self.assertIn(f"--mesh {advised}", said)
+                self.run_paceline(*launcher, *gpt, *workers, "--mesh", advised)
+        self.refused(*gpt, "data.batch=16", "--workers", "9", "--mesh", "tensor=9", says=["8 ranks with --mesh data=2,pipeline=1,tensor=4"])
+        self.assertEqual(self.json_of(*gpt, "--workers", "2", "--mesh", "tensor=0")["workers"], 2)
+        for command in ("train", "memory"):
+            self.refused(command, "--mesh", "data=2,tensor=3", "parallel.tensor=2", says=["--mesh data=2,tensor=3", "parallel.tensor=2"])
+
     def test_recipes(self):
         def recipe(text):
             (self.folder / "r.toml").write_text(text)

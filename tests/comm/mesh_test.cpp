@@ -1,4 +1,4 @@
-#include "paceline/comm/mesh.h"
+#include "paceline/comm/nearest_mesh.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -134,16 +134,44 @@ TEST(Mesh, RefusesSizesThatDoNotMultiplyToTheNumberOfRanks) {
   play(1, {}, [](Communicator& comm) {
     const auto refusal = [&](const MeshSizes& sizes) { return message_of<ConfigError>([&] { const Mesh mesh(comm, sizes); }); };
     EXPECT_THAT(refusal({.data = 2}), AllOf(HasSubstr("data=2"), HasSubstr("1 ranks"), HasSubstr("is 2")));
-    EXPECT_THAT(refusal({.data = 0, .pipeline = 0}), HasSubstr("only one axis"));
+    EXPECT_THAT(refusal({.data = 1, .pipeline = 0, .tensor = 0}),
+                AllOf(HasSubstr("only one axis"), HasSubstr("data=1 pipeline=1 tensor=1")));
     EXPECT_THAT(refusal({.data = -1}), HasSubstr("data=-1"));
   });
   EXPECT_THAT(message_of<ConfigError>([] { resolved({}, 0); }), AllOf(HasSubstr("0 ranks"), HasSubstr("at least 1")));
   play(4, {}, [](Communicator& comm) {
     const auto refusal = [&](const MeshSizes& sizes) { return message_of<ConfigError>([&] { const Mesh mesh(comm, sizes); }); };
-    EXPECT_THAT(refusal({.tensor = 3}), AllOf(HasSubstr("tensor=3"), HasSubstr("4 ranks"), HasSubstr("tensor=2"), HasSubstr("data=2")));
+    EXPECT_THAT(refusal({.tensor = 3}), AllOf(HasSubstr("tensor=3"), HasSubstr("4 ranks"), HasSubstr("data=1 pipeline=1 tensor=4")));
     EXPECT_THAT(refusal({.data = 2}), AllOf(HasSubstr("data=2"), HasSubstr("4 ranks")));
     EXPECT_THAT(refusal({.data = 0, .pipeline = 8}), HasSubstr("pipeline=8"));
   });
+}
+
+TEST(Mesh, TheDefaultRestGivesWayToOneThatIsAskedFor) {
+  EXPECT_EQ(resolved({.tensor = 0}, 3), (MeshSizes{1, 1, 3}));
+  EXPECT_EQ(resolved({.pipeline = 0, .tensor = 2}, 6), (MeshSizes{1, 3, 2}));
+  EXPECT_EQ(resolved(parse_mesh("tensor=0"), 4), (MeshSizes{1, 1, 4}));
+  EXPECT_EQ(resolved({.data = 2, .tensor = 0}, 6), (MeshSizes{2, 1, 3}));
+}
+
+TEST(NearestMesh, HasSizesOfSimilarProportions) {
+  const auto any = [](const MeshSizes&) { return true; };
+  EXPECT_EQ(nearest_mesh({.pipeline = 8}, 8, any), (MeshSizes{1, 8, 1}));
+  EXPECT_EQ(nearest_mesh({.pipeline = 3}, 8, any), (MeshSizes{2, 4, 1}));
+  EXPECT_EQ(nearest_mesh({.tensor = 5}, 6, any), (MeshSizes{1, 1, 6}));
+  EXPECT_EQ(nearest_mesh({.data = 2, .pipeline = 1, .tensor = 1}, 3, any), (MeshSizes{3, 1, 1}));
+  EXPECT_EQ(nearest_mesh({.data = 2, .pipeline = 2, .tensor = 2}, 6, any), (MeshSizes{3, 1, 2})) << "among equally near ones";
+  EXPECT_EQ(mesh_text({2, 4, 1}), "data=2,pipeline=4,tensor=1");
+  EXPECT_EQ(parse_mesh(mesh_text({2, 4, 1})), (MeshSizes{2, 4, 1}));
+}
+
+TEST(NearestMesh, IsAccepted) {
+  const auto four_heads = [](const MeshSizes& mesh) { return 4 % mesh.tensor == 0 && mesh.pipeline <= 7; };
+  EXPECT_EQ(nearest_mesh({.tensor = 4}, 6, four_heads), (MeshSizes{3, 1, 2}));
+  EXPECT_EQ(nearest_mesh({.tensor = 3}, 3, four_heads), (MeshSizes{3, 1, 1}));
+  EXPECT_EQ(nearest_mesh({.pipeline = 8}, 8, four_heads), (MeshSizes{2, 4, 1}));
+  EXPECT_EQ(nearest_mesh({.tensor = 0}, 6, four_heads), (MeshSizes{3, 1, 2})) << "data is 1 there";
+  EXPECT_EQ(nearest_mesh({.tensor = 3}, 3, [](const MeshSizes&) { return false; }), std::nullopt);
 }
 
 TEST(Mesh, IsReadFromText) {

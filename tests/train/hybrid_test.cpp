@@ -182,9 +182,9 @@ TEST(HybridWorkers, RefusesWhatCannotBe) {
     return message_of<ConfigError>([&] { run_hybrid(recipe); });
   };
   EXPECT_THAT(refusal([](Recipe& recipe) { recipe.parallel.tensor = 2; }),
-              AllOf(HasSubstr("parallel.hybrid"), HasSubstr("parallel.tensor=1")));
+              AllOf(HasSubstr("parallel.hybrid"), HasSubstr("parallel.tensor=2"), HasSubstr("--mesh data=4,pipeline=1,tensor=1")));
   EXPECT_THAT(refusal([](Recipe& recipe) { recipe.parallel.pipeline = 2, recipe.train.micro_batches = 2; }),
-              AllOf(HasSubstr("parallel.hybrid"), HasSubstr("parallel.pipeline=1")));
+              AllOf(HasSubstr("parallel.hybrid"), HasSubstr("parallel.pipeline=2"), HasSubstr("--mesh data=4,pipeline=1,tensor=1")));
   EXPECT_THAT(refusal([](Recipe& recipe) { recipe.strategy.name = "local_sgd"; }),
               AllOf(HasSubstr("parallel.hybrid"), HasSubstr("strategy.name=allreduce")));
   EXPECT_THAT(refusal([](Recipe& recipe) { recipe.comm.compression = "topk"; }),

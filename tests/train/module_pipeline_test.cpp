@@ -55,6 +55,18 @@ Workload sequence() {
                               })};
 }
 
+/// A module of a single unit.
+Workload whole() {
+  return {.name = "whole", .model = nn::models_of([] {
+                             struct NetImpl : torch::nn::Module {
+                               NetImpl() { layer = register_module("layer", torch::nn::Linear(64, 10)); }
+                               at::Tensor forward(const at::Tensor& x) { return layer(x.flatten(1)); }
+                               torch::nn::Linear layer{nullptr};
+                             };
+                             return std::make_shared<NetImpl>();
+                           })};
+}
+
 Recipe module_recipe() {
   Recipe recipe = tiny_recipe();
   recipe.train.micro_batches = 4, recipe.train.epochs = 2;
@@ -182,16 +194,28 @@ TEST(ModulePipeline, WhatCannotBeCutIsRefused) {
       run_in(folder.path(), recipe, false, 0, workload);
     });
   };
-  EXPECT_THAT(refusal(tower(), 8), AllOf(HasSubstr("parallel.pipeline=8"), HasSubstr("6 units"), HasSubstr("parallel.pipeline=6")));
-  const Workload whole{.name = "whole", .model = nn::models_of([] {
-                                          struct NetImpl : torch::nn::Module {
-                                            NetImpl() { layer = register_module("layer", torch::nn::Linear(64, 10)); }
-                                            at::Tensor forward(const at::Tensor& x) { return layer(x.flatten(1)); }
-                                            torch::nn::Linear layer{nullptr};
-                                          };
-                                          return std::make_shared<NetImpl>();
-                                        })};
-  EXPECT_THAT(refusal(whole, 2), AllOf(HasSubstr("1 unit"), HasSubstr("parallel.pipeline=1")));
+  EXPECT_THAT(refusal(tower(), 8),
+              AllOf(HasSubstr("parallel.pipeline=8"), HasSubstr("6 units"), HasSubstr("--mesh data=2,pipeline=4,tensor=1")));
+  EXPECT_THAT(refusal(whole(), 2), AllOf(HasSubstr("1 unit"), HasSubstr("--mesh data=2,pipeline=1,tensor=1")));
+}
+
+TEST(ModulePipeline, Zero3OfASingleUnitIsRefusedBeforeTheStart) {
+  Recipe recipe = module_recipe();
+  recipe.parallel.workers = 2, recipe.parallel.zero = 3;
+  const auto construct = [&] {
+    observe::Bus bus;
+    const SteadyClock clock;
+    const std::atomic<bool> stop = false;
+    const Workers workers(recipe, {}, {.bus = bus, .clock = clock, .stop = stop, .workload = whole()});
+  };
+  EXPECT_THAT(message_of<ConfigError>(construct), AllOf(HasSubstr("parallel.zero=3"), HasSubstr("this module is a single unit"),
+                                                        HasSubstr("nn::ModuleModel"), HasSubstr("parallel.zero=2")));
+  recipe.parallel.zero = 2;  // as advised
+  const Folder alone, folder;
+  run_in(folder.path(), recipe, false, 0, whole());
+  recipe.parallel.workers = 1, recipe.parallel.zero = 0;
+  run_in(alone.path(), recipe, false, 0, whole());
+  expect_alike(folder.path(), alone.path(), "stage 2");
 }
 
 }  // namespace

@@ -152,7 +152,7 @@ TEST(PipelinedRun, WhatCannotBeIsRefusedWithTheNearestChoice) {
     return message_of<ConfigError>([&] { ended_of(recipe); });
   };
   EXPECT_THAT(refusal([](Recipe& recipe) { recipe.parallel.pipeline = 6; }),
-              AllOf(HasSubstr("parallel.pipeline=6"), HasSubstr("4 units"), HasSubstr("parallel.pipeline=4")));
+              AllOf(HasSubstr("parallel.pipeline=6"), HasSubstr("4 units"), HasSubstr("--mesh data=2,pipeline=3,tensor=1")));
   EXPECT_THAT(refusal([](Recipe& recipe) { recipe.parallel.schedule = "interleaved_1f1b", recipe.parallel.chunks = 3; }),
               AllOf(HasSubstr("parallel.chunks=3"), HasSubstr("parallel.chunks=2")));
   EXPECT_THAT(refusal([](Recipe& recipe) { recipe.parallel.chunks = 2; }), HasSubstr("interleaved_1f1b"));

@@ -94,7 +94,7 @@ TEST(Validate, RefusesWhatNoSingleFieldCanSee) {
               }),
               AllOf(HasSubstr("parallel.workers=2"), HasSubstr("single")));
   EXPECT_THAT(refused([](Recipe& r) { r.parallel.workers = 4, r.parallel.tensor = 3; }),
-              AllOf(HasSubstr("tensor=3"), HasSubstr("4 ranks"), HasSubstr("tensor=2")));
+              AllOf(HasSubstr("tensor=3"), HasSubstr("4 ranks"), HasSubstr("tensor=4")));
   EXPECT_THAT(refused([](Recipe& r) { r.parallel.workers = 2, r.parallel.tensor = 2, r.strategy.name = "local_sgd"; }),
               AllOf(HasSubstr("parallel.tensor"), HasSubstr("local_sgd"), HasSubstr("allreduce")));
   EXPECT_THAT(refused([](Recipe& r) { r.parallel.workers = 2, r.parallel.zero = 1, r.strategy.name = "asgd"; }),

@@ -87,10 +87,12 @@ TEST(TensorParallelRuns, RefuseWhatCannotBeShared) {
   Recipe recipe = shared_recipe("gpt");
   recipe.model.heads = 4;
   recipe.parallel.tensor = 3;
-  EXPECT_THAT(message_of<ConfigError>([&] { end_of_shared(recipe); }), AllOf(HasSubstr("4 heads"), HasSubstr("parallel.tensor=2")));
+  EXPECT_THAT(message_of<ConfigError>([&] { end_of_shared(recipe); }),
+              AllOf(HasSubstr("4 heads"), HasSubstr("--mesh data=1,pipeline=3,tensor=1")));
   recipe = shared_recipe("gpt");
   recipe.parallel.sequence = true;
-  EXPECT_THAT(message_of<ConfigError>([&] { end_of_shared(recipe); }), AllOf(HasSubstr("parallel.sequence"), HasSubstr("parallel.tensor")));
+  EXPECT_THAT(message_of<ConfigError>([&] { end_of_shared(recipe); }),
+              AllOf(HasSubstr("parallel.sequence"), HasSubstr("2 ranks with --mesh data=1,pipeline=1,tensor=2")));
 }
 
 TEST(TensorParallelRuns, RefuseAModuleWithoutRules) {
@@ -102,11 +104,12 @@ TEST(TensorParallelRuns, RefuseAModuleWithoutRules) {
   const SteadyClock clock;
   std::atomic<bool> stop = false;
   const Folder folder;
-  EXPECT_THAT(message_of<ConfigError>([&] {
-                Workers workers(recipe, {}, {.bus = bus, .clock = clock, .stop = stop, .workload = workload});
-                workers.run(folder.path());
-              }),
-              AllOf(HasSubstr("parallel.tensor=2"), HasSubstr("module"), HasSubstr("parallel.tensor=1")));
+  EXPECT_THAT(
+      message_of<ConfigError>([&] {
+        Workers workers(recipe, {}, {.bus = bus, .clock = clock, .stop = stop, .workload = workload});
+        workers.run(folder.path());
+      }),
+      AllOf(HasSubstr("parallel.tensor=2"), HasSubstr("module"), HasSubstr("--mesh data=2,pipeline=1,tensor=1 strategy.name=auto")));
 }
 
 }  // namespace

@@ -1,0 +1,115 @@
+#include "paceline/train/mesh_advice.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "paceline/base/text.h"
+#include "paceline/comm/nearest_mesh.h"
+#include "paceline/memory/fit.h"
+#include "paceline/nn/module_model.h"
+#include "paceline/schedule/pipeline.h"
+#include "paceline/strategies/allreduce_choices.h"
+#include "paceline/train/from_recipe.h"
+#include "paceline/train/memory_plan.h"
+
+namespace paceline::train {
+namespace {
+
+/// Whether the recipe asks for one worker's strategy, or `auto` became it, and this mesh needs another.
+bool lacks_strategy(const Recipe& recipe, const comm::MeshSizes& mesh) {
+  return mesh.data > 1 && strategies::is_alone(recipe.strategy.name);
+}
+
+Recipe on_mesh(Recipe recipe, const comm::MeshSizes& mesh) {
+  recipe.parallel.data = mesh.data, recipe.parallel.pipeline = mesh.pipeline, recipe.parallel.tensor = mesh.tensor;
+  recipe.parallel.workers = recipe.parallel.workers_of_mesh();
+  recipe.strategy.name = strategies::resolve(lacks_strategy(recipe, mesh) ? strategies::kAuto : recipe.strategy.name, mesh.data);
+  return recipe;
+}
+
+std::string flags_for(const Recipe& recipe, const comm::MeshSizes& mesh) {
+  return fmt::format("--mesh {}{}", comm::mesh_text(mesh), lacks_strategy(recipe, mesh) ? " strategy.name=auto" : "");
+}
+
+/// ConfigError if the strategy refuses its settings for so many workers. `private_entry`: something that they do not all hold.
+void check_strategy(const Recipe& recipe, const std::string& private_entry) {
+  if (!strategies::has_buckets(recipe.strategy.name)) return;
+  strategies::AllreduceFacts facts = facts_of(recipe, static_cast<int>(recipe.parallel.data), {});
+  facts.private_entry = private_entry;
+  choose(recipe.strategy, facts);
+}
+
+void check_pipeline(const memory::Plan& plan) {
+  schedule::check(find(schedule::pipelines(), "parallel.schedule", plan.schedule),
+                  {.stages = plan.pipeline, .micro_batches = static_cast<int>(plan.micro_batches), .chunks = plan.chunks});
+}
+
+/// At most so many stages have weights to train.
+std::ptrdiff_t most_stages(const nn::Model& module) {
+  if (dynamic_cast<const nn::ModuleModel*>(&module) == nullptr) return 1;
+  return std::ranges::count_if(module.units(), [](const nn::Unit& unit) { return unit.first_entry < unit.last_entry; });
+}
+
+}  // namespace
+
+MeshCheck check_by_network(const graph::Graph& graph, bool own_loss) {
+  const auto network = std::make_shared<const graph::Graph>(graph);
+  const auto estimator = std::make_shared<const memory::Estimator>(*network);
+  return [network, estimator, own_loss](const Recipe& recipe) {
+    check_network(recipe, *network, recipe.parallel.mesh(), own_loss);
+    const auto is_spread = [](const graph::Parameter& parameter) { return parameter.spread; };
+    const bool spreads = recipe.parallel.hybrid != "none" || std::ranges::any_of(network->parameters(), is_spread);
+    check_strategy(recipe, spreads ? network->network() : "");
+    const memory::Plan plan = plan_of(recipe);
+    check_pipeline(plan);
+    const std::int64_t bytes = memory::need_of(*estimator, plan).bytes;  // ConfigError if it cannot be cut or split
+    return plan.limit == 0 || bytes <= plan.limit;
+  };
+}
+
+MeshCheck check_by_module(const nn::Model* module) {
+  const std::ptrdiff_t most = module ? most_stages(*module) : 1;
+  return [most](const Recipe& recipe) {
+    check_strategy(recipe, "");
+    const memory::Plan plan = plan_of(recipe);
+    check_pipeline(plan);
+    return plan.tensor == 1 && (plan.pipeline == 1 || plan.pipeline * plan.chunks <= most);
+  };
+}
+
+MeshCheck check_by_recipe(const Recipe& recipe, const Workload& workload) {
+  if (workload.model) return check_by_module(nullptr);
+  const auto network = [&] {
+    try {
+      return graph_for(recipe.model, make_datasets(recipe, workload).training->info());
+    } catch (const Error&) {  // about the data; the mesh was refused first
+      return graph::make_graph(recipe.model);
+    }
+  };
+  return check_by_network(network(), workload.loss != nullptr);
+}
+
+void refuse_mesh(const MeshRefusal& refusal, const Recipe& recipe, const MeshCheck& check) {
+  const auto accepts = [&](const comm::MeshSizes& mesh) {
+    try {
+      const Recipe changed = on_mesh(recipe, mesh);
+      validate(changed);
+      return changed.servers() || check(changed);
+    } catch (const ConfigError&) {
+      return false;
+    }
+  };
+  const auto nearest = [&](int ranks) { return comm::nearest_mesh(recipe.parallel.mesh(), ranks, accepts); };
+  const auto ranks = static_cast<int>(recipe.parallel.workers);
+  if (const auto mesh = nearest(ranks)) throw ConfigError(refusal.problem() + flags_for(recipe, *mesh));
+  for (int away = 1; away <= ranks; ++away)
+    for (const int other : {ranks - away, ranks + away})
+      if (const auto mesh = other > 0 ? nearest(other) : std::nullopt)
+        throw ConfigError(fmt::format("{}{} with {}", refusal.problem(), plural(other, "rank"), flags_for(recipe, *mesh)));
+  throw ConfigError(refusal.what());
+}
+
+}  // namespace paceline::train
