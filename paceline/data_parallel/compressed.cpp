@@ -4,14 +4,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
 #include "paceline/compress/device_code.h"
+#include "paceline/data_parallel/arena_rows.h"
 #include "paceline/data_parallel/compressed_base.h"
 #include "paceline/data_parallel/exchange_memory.h"
-#include "paceline/data_parallel/per_worker.h"
 #include "paceline/data_parallel/residual_carryover.h"
 #include "paceline/tensor/memory_meter.h"
 
@@ -51,7 +52,7 @@ class Dense final : public Compressed {
 
   std::vector<step::NamedTensor> save() override {
     auto state = Compressed::save();
-    state.push_back(own_row(comm_, kSecondResidual, second_residual_));
+    std::ranges::move(rows(kSecondResidual, second_residual_), std::back_inserter(state));
     return state;
   }
 
@@ -60,9 +61,10 @@ class Dense final : public Compressed {
   void load(std::span<const step::NamedTensor> state) override {
     Compressed::load(state);
     if (is_optional(state, kSecondResidual)) return;
-    const auto shape = step::saved_shape(state, kSecondResidual);
-    if (shape && shape->at(0) == comm_.size()) return take_row(comm_, state, kSecondResidual, second_residual_);
-    const at::Tensor all = sum_of_rows(state, kSecondResidual, second_residual_);
+    if (saved_arena_rows(arena_, state, kSecondResidual) == comm_.size())
+      return take_arena_row(comm_, arena_, state, kSecondResidual, second_residual_);
+    const at::Tensor all = at::empty_like(second_residual_);
+    sum_arena_rows(arena_, state, kSecondResidual, all);
     second_residual_.zero_();
     for (const BucketSlices& cut : cuts_) {
       const Slice& mine = cut.slices[static_cast<std::size_t>(comm_.rank())];
@@ -195,20 +197,22 @@ class Averaged final : public Compressed {
     auto state = Compressed::save();
     std::vector<at::Tensor> all = {at::empty({0})};
     for (const auto& part : parts_) all.push_back(at::from_blob(part->state().data(), {static_cast<std::int64_t>(part->state().size())}));
-    state.push_back({kFactors, at::cat(all)});
+    state.push_back({factors(), at::cat(all)});
     return state;
   }
 
   void load(std::span<const step::NamedTensor> state) override {
-    if (is_optional(state, kFactors)) return Compressed::load(state);
-    const at::Tensor saved = step::find_saved(state, kFactors).cpu().contiguous();
+    Compressed::load(state);
+    // One worker compresses nothing, and the factors of another mesh are those of other matrices: these begin anew.
+    const at::Tensor found = step::saved_or_none(state, factors());
+    if (!found.defined()) return;
+    const at::Tensor saved = found.cpu().contiguous();
     std::int64_t length = 0;
     for (const auto& part : parts_) length += static_cast<std::int64_t>(part->state().size());
     if (length != saved.numel())
       throw ConfigError(
           fmt::format("'{}' of the checkpoint has {} values, expected {}; resume with the same compress.rank and strategy.bucket_mb",
-                      kFactors, saved.numel(), length));
-    Compressed::load(state);
+                      factors(), saved.numel(), length));
     const float* from = saved.data_ptr<float>();
     for (const auto& part : parts_) {
       std::copy_n(from, part->state().size(), part->state().begin());
@@ -235,7 +239,12 @@ class Averaged final : public Compressed {
     count_bytes(bucket, sent);
   }
 
-  static constexpr const char* kFactors = "compress.factors";
+  /// Their name in a checkpoint, with the first and the last matrix: each stage of a pipeline has its own.
+  std::string factors() const {
+    const std::vector<tensor::Entry>& entries = arena_.entries();
+    return entries.empty() ? "compress.factors" : fmt::format("compress.factors.{}-{}", entries.front().name, entries.back().name);
+  }
+
   const compress::Compressor& compressor_;
   std::vector<std::unique_ptr<compress::Linear>> parts_;  // by bucket
   std::vector<std::int64_t> begins_;

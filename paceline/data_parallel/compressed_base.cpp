@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
+#include "paceline/data_parallel/arena_rows.h"
 #include "paceline/data_parallel/exchange_memory.h"
-#include "paceline/data_parallel/per_worker.h"
 #include "paceline/data_parallel/residual_carryover.h"
 #include "paceline/tensor/recorded.h"
 
@@ -61,19 +62,22 @@ void Compressed::average(const Bucket& bucket) {
 }
 
 std::vector<step::NamedTensor> Compressed::save() {
-  std::vector<step::NamedTensor> state = {own_row(comm_, kResidual, residual_)};
-  if (momentum_.defined()) state.push_back(own_row(comm_, kVelocity, momentum_));
+  std::vector<step::NamedTensor> state = rows(kResidual, residual_);
+  if (momentum_.defined()) std::ranges::move(rows(kVelocity, momentum_), std::back_inserter(state));
   return state;
 }
 
 void Compressed::load(std::span<const step::NamedTensor> state) {
-  if (!is_optional(state, kResidual)) take_row(comm_, state, kResidual, residual_);
-  if (momentum_.defined()) take_row(comm_, state, kVelocity, momentum_);
+  if (!is_optional(state, kResidual)) take_arena_row(comm_, arena_, state, kResidual, residual_);
+  if (momentum_.defined()) take_arena_row(comm_, arena_, state, kVelocity, momentum_);
 }
 
-bool Compressed::is_optional(std::span<const step::NamedTensor> state, const std::string& name) {
-  const auto residual = step::saved_shape(state, kResidual);
-  return !step::saved_shape(state, name) && (!residual || residual->at(0) == 1);
+std::vector<step::NamedTensor> Compressed::rows(const std::string& name, const at::Tensor& flat) const {
+  return arena_rows(arena_, name, flat, comm_.rank(), comm_.size());
+}
+
+bool Compressed::is_optional(std::span<const step::NamedTensor> state, const std::string& name) const {
+  return !saved_arena_rows(arena_, state, name) && saved_arena_rows(arena_, state, kResidual).value_or(1) == 1;
 }
 
 float* Compressed::accumulate(const Bucket& bucket) {

@@ -26,9 +26,11 @@ class Compressed : public Exchange {
   /// Averages values_ in the bucket over all workers.
   virtual void exchange(const Bucket& bucket) = 0;
 
+  /// This worker's row of a checkpoint's tensors.
+  std::vector<step::NamedTensor> rows(const std::string& name, const at::Tensor& flat) const;
   /// Whether `name` is missing because the checkpoint's run compressed nothing: a single worker, which has at most a residual that it has
   /// not applied yet, or several that sent uncompressed gradients. This exchange then starts as in a new run.
-  static bool is_optional(std::span<const step::NamedTensor> state, const std::string& name);
+  bool is_optional(std::span<const step::NamedTensor> state, const std::string& name) const;
 
   /// Adds the gradient to the bucket's residual, which is what to send now.
   float* accumulate(const Bucket& bucket);

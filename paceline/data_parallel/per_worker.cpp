@@ -56,15 +56,6 @@ void take_row(const comm::Communicator& comm, std::span<const step::NamedTensor>
   });
 }
 
-at::Tensor sum_of_rows(std::span<const step::NamedTensor> state, const std::string& name, const at::Tensor& like) {
-  at::Tensor sum = at::empty_like(like);
-  const std::int64_t rows = checked_rows(state, name, sum);
-  by_columns(sum.numel(), [&](std::int64_t begin, std::int64_t count) {
-    sum.narrow(0, begin, count).copy_(columns(state, name, rows, begin, count).sum(0));
-  });
-  return sum;
-}
-
 void average_rows(comm::Communicator& comm, at::Tensor& mine) {
   if (comm.size() == 1) return;
   by_columns(mine.numel(), [&](std::int64_t begin, std::int64_t count) {

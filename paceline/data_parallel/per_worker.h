@@ -15,9 +15,6 @@ step::NamedTensor own_row(const comm::Communicator& comm, const std::string& nam
 /// their total effect. ConfigError if the tensor is missing or has another length.
 void take_row(const comm::Communicator& comm, std::span<const step::NamedTensor> state, const std::string& name, at::Tensor& mine);
 
-/// The sum of all rows, [n], computed in blocks of columns. ConfigError as above.
-at::Tensor sum_of_rows(std::span<const step::NamedTensor> state, const std::string& name, const at::Tensor& like);
-
 /// Replaces `mine` [n] by the mean over the workers that a checkpoint's rows would give another number of them. Collective.
 void average_rows(comm::Communicator& comm, at::Tensor& mine);
 

@@ -2,35 +2,42 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
-#include "paceline/data_parallel/per_worker.h"
+#include "paceline/data_parallel/arena_rows.h"
+#include "paceline/step/boxes.h"
 #include "paceline/step/momentum.h"
 
 namespace paceline::data_parallel {
 
 std::vector<step::NamedTensor> with_momentum_in_place(const step::Context& context, std::span<const step::NamedTensor> state) {
+  constexpr const char* kMomentum = "optim.momentum";
   std::vector<step::NamedTensor> placed(state.begin(), state.end());
-  const bool velocities = step::saved_shape(state, kVelocity).has_value();
+  const tensor::Arena& arena = context.model.arena();
+  const bool velocities = saved_arena_rows(arena, state, kVelocity).has_value();
   if (!step::corrects_momentum(context.compression) || velocities == (context.workers() > 1)) return placed;
 
-  const tensor::Arena& arena = context.model.arena();
-  at::Tensor flat = at::zeros_like(arena.gradients());
-  if (velocities) take_row(context.comm(), state, kVelocity, flat);
-  for (std::size_t i = 0; i < arena.entries().size(); ++i) {
-    const std::string name = fmt::format("optim.momentum.{}", arena.entries()[i].name);
-    at::Tensor momentum = arena.view(flat, i);
-    if (velocities) {
-      if (context.optim.momentum > 0) placed.push_back({name, momentum});
-    } else if (const at::Tensor saved = step::saved_or_none(state, name); saved.defined()) {
-      if (saved.sizes() != momentum.sizes())
-        throw ConfigError(fmt::format("'{}' of the checkpoint has another shape than this model's", name));
-      momentum.copy_(saved);
-      std::erase_if(placed, [&](const step::NamedTensor& item) { return item.name == name; });
-    }
+  const tensor::Shard::Held all[] = {{0, arena.length(), 0}};
+  const at::Tensor flat = at::zeros_like(arena.gradients());
+  std::vector<step::NamedTensor> momenta;
+  step::show(momenta, arena, fmt::format("{}.", kMomentum), flat, all);
+  if (velocities) {
+    take_arena_row(context.comm(), arena, state, kVelocity, flat);
+    if (context.optim.momentum > 0) std::ranges::move(momenta, std::back_inserter(placed));
+    return placed;
   }
-  if (!velocities) placed.push_back({kVelocity, flat.unsqueeze(0)});
+  for (const step::NamedTensor& momentum : momenta) {
+    const auto saved = step::saved_shape(state, momentum.name);
+    if (saved && momentum.held() && *saved != momentum.shape())
+      throw ConfigError(fmt::format("'{}' of the checkpoint has another shape than this model's", momentum.name));
+    if (saved) step::fill({&momentum, 1}, state);
+  }
+  std::erase_if(placed, [&](const step::NamedTensor& item) { return item.name.starts_with(fmt::format("{}.", kMomentum)); });
+  std::ranges::move(arena_rows(arena, kVelocity, flat, 0, 1), std::back_inserter(placed));
   return placed;
 }
 
@@ -45,15 +52,19 @@ void ResidualCarryover::apply(std::int64_t begin, std::int64_t end) {
 
 std::vector<step::NamedTensor> ResidualCarryover::save() const {
   if (!any()) return {};
-  return {{kResidual, residual_.unsqueeze(0)}};
+  return arena_rows(context_.model.arena(), kResidual, residual_, 0, 1);
 }
 
 void ResidualCarryover::load(std::span<const step::NamedTensor> state) {
-  if (!step::saved_shape(state, kResidual) || context_.compression == "none") return;
-  residual_ = at::zeros_like(context_.model.arena().gradients());
+  const tensor::Arena& arena = context_.model.arena();
+  if (!saved_arena_rows(arena, state, kResidual) || context_.compression == "none") return;
+  residual_ = at::zeros_like(arena.gradients());
   left_ = residual_.numel();
-  take_row(context_.comm(), state, kResidual, residual_);
-  if (step::saved_shape(state, kSecondResidual)) residual_.add_(sum_of_rows(state, kSecondResidual, residual_));
+  take_arena_row(context_.comm(), arena, state, kResidual, residual_);
+  if (!saved_arena_rows(arena, state, kSecondResidual)) return;
+  const at::Tensor second = at::empty_like(residual_);
+  sum_arena_rows(arena, state, kSecondResidual, second);
+  residual_.add_(second);
 }
 
 }  // namespace paceline::data_parallel

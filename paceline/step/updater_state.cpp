@@ -58,9 +58,10 @@ void Updater::check(std::span<const NamedTensor> saved) const {
     for (const tensor::Listed& listed : arena_.listing()) {
       const std::string& name = *known.insert(fmt::format("optim.{}.{}", state, listed.name)).first;
       const auto shape = saved_shape(saved, name);
-      if (!shape)
+      const auto is_it = [&](const NamedTensor& item) { return item.name == name; };
+      if (!shape && (listed.entry || std::ranges::none_of(saved, is_it)))  // of another rank's tensor the name is enough
         throw ConfigError(fmt::format("the checkpoint has no '{}', which this optimizer needs; resume with the same [optim]", name));
-      if (listed.entry && *shape != arena_.entries()[*listed.entry].whole())
+      if (listed.entry && shape != arena_.entries()[*listed.entry].whole())
         throw ConfigError(fmt::format("'{}' of the checkpoint has another shape than this model's", name));
     }
   for (const NamedTensor& item : saved)

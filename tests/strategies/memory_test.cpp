@@ -133,7 +133,7 @@ TEST(Dgc, VelocitiesAddUpInTheResidual) {
     show_state(worker, shown);
   });
   const std::vector<step::NamedTensor> state = merged(shown);
-  const at::Tensor residual = step::saved_or_none(state, "compress.residual"), velocity = step::saved_or_none(state, "compress.momentum");
+  const at::Tensor residual = flat_rows(state, "compress.residual", settings), velocity = flat_rows(state, "compress.momentum", settings);
   ASSERT_TRUE(residual.defined() && velocity.defined());
   for (std::int64_t rank = 0; rank < 2; ++rank) {
     const auto& first = gradients[0][static_cast<std::size_t>(rank)];

@@ -7,9 +7,11 @@
 #include <thread>
 
 #include "paceline/comm/engine.h"
+#include "paceline/data_parallel/arena_rows.h"
 #include "paceline/data_parallel/exchange_memory.h"
 #include "paceline/graph/registry.h"
 #include "paceline/nn/graph_module.h"
+#include "paceline/step/boxes.h"
 #include "paceline/strategies/registry.h"
 
 namespace paceline::strategies {
@@ -133,6 +135,19 @@ inline void with_workers(int size, const Settings& settings, const std::function
       body(worker);
     });
   for (std::thread& thread : threads) thread.join();
+}
+
+/// The rows that a checkpoint has of `name`, [workers, length] as in the arena; undefined if it has none.
+inline at::Tensor flat_rows(std::span<const step::NamedTensor> state, const std::string& name, const Settings& settings = {}) {
+  at::Tensor rows;
+  with_workers(1, settings, [&](TestWorker& worker) {
+    const tensor::Arena& arena = worker.module().arena();
+    const auto count = data_parallel::saved_arena_rows(arena, state, name);
+    if (!count) return;
+    rows = at::zeros({*count, arena.length()});
+    for (std::int64_t row = 0; row < *count; ++row) step::fill(data_parallel::arena_rows(arena, name, rows[row], row, *count), state);
+  });
+  return rows;
 }
 
 /// The agreed parameters after `steps` steps, and every worker's own.

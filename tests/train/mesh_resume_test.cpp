@@ -1,4 +1,6 @@
-// Runs that are stopped under one stage of ZeRO's and go on under another: the state of a run that never stopped.
+// Runs that are stopped under one mesh or stage of ZeRO's and go on under another: the state of a run that never stopped.
+#include <fmt/format.h>
+
 #include "runs.h"
 
 namespace paceline::train {
@@ -54,6 +56,56 @@ TEST(MeshResume, RecomputesUnderEveryStage) {
   EXPECT_EQ(hash(3, "units"), plain);
   EXPECT_EQ(hash(3, "all"), plain);
 }
+
+/// Compressed along the data axis, with another mesh around it.
+Recipe compressed(const std::string& compression, const comm::MeshSizes& mesh) {
+  Recipe recipe = staged(0, 0);
+  recipe.parallel.data = mesh.data, recipe.parallel.pipeline = mesh.pipeline, recipe.parallel.tensor = mesh.tensor;
+  recipe.comm.compression = compression, recipe.compress.density = 0.1;
+  recipe.optim.name = "sgd", recipe.optim.momentum = 0.5;
+  return recipe;
+}
+
+class CompressedMesh : public testing::TestWithParam<std::string> {};
+
+TEST_P(CompressedMesh, GoesOnWithTheSameBitsAndUnderAnyOther) {
+  const Folder whole, parts;
+  const Recipe recipe = compressed(GetParam(), {.data = 2, .pipeline = 2});
+  const observe::RunEnded undisturbed = run_in(whole.path(), recipe);
+  run_in(parts.path(), recipe, /*resume=*/false, /*stop_after=*/4);
+  for (const comm::MeshSizes& mesh : {comm::MeshSizes{2, 2, 1}, {2, 1, 1}, {3, 2, 1}, {1, 2, 1}, {1, 1, 1}}) {
+    const Folder copy;
+    std::filesystem::copy(parts.path(), copy.path(), std::filesystem::copy_options::recursive);
+    Recipe other = compressed(GetParam(), mesh);
+    other.data.uneven = "weight";
+    const observe::RunEnded ended = run_in(copy.path(), other, /*resume=*/true);
+    const std::string name = fmt::format("data {} pipeline {}", mesh.data, mesh.pipeline);
+    if (mesh.data == 2 && mesh.pipeline == 2) {
+      EXPECT_EQ(ended.state_hash, undisturbed.state_hash) << name;
+    } else {
+      EXPECT_NEAR(ended.test_loss, undisturbed.test_loss, 0.3 * undisturbed.test_loss) << name;
+    }
+  }
+}
+
+// Ranks that share layers hold norms and biases alike; codes of whole buckets would drive them apart.
+TEST_P(CompressedMesh, TensorsThatRanksHoldAlikeStayAlike) {
+  const Recipe recipe = compressed(GetParam(), {.data = 2, .tensor = 2});
+  const Folder folder;
+  if (find(compress::compressors(), "compression", GetParam()).make.rounds_to) {
+    EXPECT_NO_THROW(run_in(folder.path(), recipe));
+  } else {
+    EXPECT_THAT(message_of<ConfigError>([&] { run_in(folder.path(), recipe); }),
+                testing::AllOf(testing::HasSubstr(GetParam()), testing::HasSubstr("parallel.tensor=1"), testing::HasSubstr("bf16")));
+  }
+}
+
+std::vector<std::string> all_compressors() {
+  std::vector<std::string> names;
+  for (const auto& row : compress::compressors()) names.emplace_back(row.key);
+  return names;
+}
+INSTANTIATE_TEST_SUITE_P(Every, CompressedMesh, testing::ValuesIn(all_compressors()), [](const auto& each) { return each.param; });
 
 }  // namespace
 }  // namespace paceline::train
