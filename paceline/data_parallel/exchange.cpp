@@ -4,12 +4,15 @@
 
 #include <deque>
 
+#include <fmt/format.h>
+
 #include "paceline/base/error.h"
 #include "paceline/compress/feedback.h"
 #include "paceline/data_parallel/compressed.h"
 #include "paceline/data_parallel/exchange_memory.h"
 #include "paceline/data_parallel/residual_carryover.h"
 #include "paceline/data_parallel/rounded.h"
+#include "paceline/step/loss_scale.h"
 
 namespace paceline::data_parallel {
 namespace {
@@ -17,7 +20,9 @@ namespace {
 class Plain final : public Exchange {
  public:
   explicit Plain(const ExchangeSetup& setup)
-      : gradients_(setup.arena.gradients()), comm_(setup.comm), options_{.op = comm::ReduceOp::mean, .algorithm = setup.algorithm} {}
+      : gradients_(setup.arena.gradients()),
+        comm_(setup.comm),
+        options_{.op = setup.shares ? comm::ReduceOp::sum : comm::ReduceOp::mean, .algorithm = setup.algorithm} {}
   /// After an error, the gradients may be freed.
   ~Plain() override {
     for (const Begun& begun : begun_) begun.work.abandon();
@@ -97,6 +102,17 @@ class Alone final : public Exchange {
   ResidualCarryover carryover_;
 };
 
+/// Ranks of the tensor axis hold some weights alike, and must update them alike. What a code keeps of a gradient depends on all others in
+/// its bucket, and these differ; rounding does not.
+void check_mesh(const step::Context& context) {
+  if (context.mesh.tensor().size() == 1 || context.workers() == 1 || context.compression == "none") return;
+  if (find(compress::compressors(), "compression", context.compression).make.rounds_to) return;
+  throw ConfigError(
+      fmt::format("comm.compression={} would send different parts of the gradients that the ranks of parallel.tensor={} have alike; use "
+                  "parallel.tensor=1, or comm.compression=bf16, fp16 or none",
+                  context.compression, context.mesh.tensor().size()));
+}
+
 }  // namespace
 
 std::unique_ptr<Exchange> make_exchange(const ExchangeSetup& setup) {
@@ -111,6 +127,7 @@ std::unique_ptr<Exchange> make_exchange(const ExchangeSetup& setup) {
 }
 
 std::unique_ptr<Exchange> make_exchange(const step::Context& context) {
+  check_mesh(context);
   if (context.compression != "none" && context.workers() == 1) return std::make_unique<Alone>(context);
   return make_exchange({.arena = context.model.arena(),
                         .comm = context.comm(),
@@ -118,7 +135,8 @@ std::unique_ptr<Exchange> make_exchange(const step::Context& context) {
                         .compress = context.compress,
                         .momentum = context.optim.momentum,
                         .seed = context.seed,
-                        .bf16 = context.bf16_gradients});
+                        .bf16 = context.bf16_gradients,
+                        .shares = step::LossScale::needed(context.model.arena())});
 }
 
 }  // namespace paceline::data_parallel

@@ -15,7 +15,7 @@ class Exchange {
   /// Sets new buckets, between passes.
   virtual void prepare(const std::vector<Bucket>&) {}
   virtual void begin_step(const step::Point&) {}
-  /// Averages the arena's gradients in the bucket over all workers. Collective.
+  /// Averages the arena's gradients in the bucket over all workers, or adds up their shares of the mean. Collective.
   virtual void average(const Bucket& bucket) = 0;
   /// Averages only this worker's part of the bucket; the other parts are undefined afterwards. Collective.
   virtual void scatter(const Bucket& bucket) { average(bucket); }
@@ -43,6 +43,7 @@ struct ExchangeSetup {
   std::uint64_t seed = 0;                  // of stochastic rounding
   std::string algorithm = {};              // of the allreduces; empty: the communicator's own choice
   bool bf16 = false;                       // uncompressed gradients are sent in bf16 and added in fp32
+  bool shares = false;                     // uncompressed gradients are shares of the mean already, and are only added up
 };
 
 /// Uncompressed ("none") or compressed; a single worker has nothing to compress. ConfigError if the arena cannot be compressed.

@@ -128,8 +128,8 @@ class RuleOptimizer final : public CudaOptimizer {
  private:
   [[noreturn]] static void refuse_pieces() {
     throw ConfigError(
-        "lars and lamb update whole tensors on a GPU, and parallel.zero cuts them into pieces; use parallel.zero=0, sgd, adam or adamw, or "
-        "train.device=cpu");
+        "lars and lamb update whole tensors on a GPU, but parallel.zero and parallel.tensor cut them into pieces; use sgd, adam or adamw, "
+        "or parallel.offload=true");
   }
 
   template <bool zero_gradients>

@@ -11,8 +11,9 @@ constexpr const char* kName = "loss_scale";  // [3]: scale, good steps, skipped 
 
 }  // namespace
 
-LossScale::LossScale(const Context& context)
-    : mesh_(context.mesh), on_(context.model.arena().parameters().scalar_type() == at::kHalf), scale_(on_ ? kFirst : 1) {}
+LossScale::LossScale(const Context& context) : mesh_(context.mesh), on_(needed(context.model.arena())), scale_(on_ ? kFirst : 1) {}
+
+bool LossScale::needed(const tensor::Arena& arena) { return arena.parameters().scalar_type() == at::kHalf; }
 
 bool LossScale::accepts(bool finite) {
   if (!on_) return true;

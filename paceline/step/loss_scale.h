@@ -14,11 +14,16 @@ class LossScale {
   static constexpr double kFirst = 65536, kLeast = 1;
   static constexpr std::int64_t kGoodSteps = 2000;  // until it is doubled
 
-  /// Scales if the arena stores fp16. What it refers to must outlive it.
+  /// Whether the arena stores fp16.
+  static bool needed(const tensor::Arena& arena);
+  /// Scales if it is needed. What it refers to must outlive it.
   explicit LossScale(const Context& context);
 
   bool on() const { return on_; }
   double scale() const { return scale_; }  // 1 if it is off
+  /// By what the sum of the workers' gradients is divided. In fp16, whose sums could overflow although the mean does not, each gradient is
+  /// a share of the mean from the start, as it would be in one worker's sum.
+  int divisor(int workers) const { return on_ ? 1 : workers; }
   std::int64_t skipped() const { return skipped_; }
 
   /// Whether to make the step, because all ranks' gradients are finite; sets the scale of the next one. Collective.

@@ -92,16 +92,17 @@ void Updater::keep_gradients(std::int64_t begin, std::int64_t end, bool add) {
 }
 
 bool Updater::meets() const {
-  const bool norms = clips() || !elementwise();
-  return norms && mesh_ &&
-         (!owners_.shared() || arena_.has_private() || mesh_->tensor().size() > 1 || (clips() && mesh_->pipeline().size() > 1));
+  const bool stages = mesh_ && mesh_->pipeline().size() > 1;
+  return clips() ? shares_tensors() || stages : !elementwise() && shares_tensors();
 }
+
+bool Updater::shares_tensors() const { return mesh_ && (!owners_.shared() || arena_.has_private() || mesh_->tensor().size() > 1); }
 
 void Updater::update_all() {
   if (offload_ && !clips() && elementwise() && arena_.owners(tensor::Role::gradient).shared()) return update_beside_copies();
   convert_gradients(0, arena_.length());
   measure_norm();
-  if (!elementwise() && meets()) {
+  if (!elementwise() && shares_tensors()) {
     update_adapted();
   } else {
     for (const tensor::Shard::Held& held : shard_.held())

@@ -62,6 +62,7 @@ class Updater {
 
  private:
   int rank() const { return comm_ ? comm_->rank() : 0; }
+  bool shares_tensors() const;  // pieces of them, with other ranks
   float* gradients() const;
   void* stream() const;                    // the current one, on CUDA
   void bind();                             // to the current memory

@@ -23,6 +23,8 @@ struct AllreduceFacts {
   bool bf16_gradients = false;
   std::string private_entry = {};  // the name of a private entry; empty: there is none
   std::int64_t bytes = 0;          // of all parameters in fp32
+  int tensor = 1;                  // workers that divide layers
+  bool offload = false;            // the host updates
 };
 
 struct AllreduceChoices {
@@ -33,6 +35,9 @@ struct AllreduceChoices {
 
 /// Whether each worker updates a part of every bucket, if the recipe permits that.
 bool shares_updates(const StrategyConfig& config, const AllreduceFacts& facts);
+
+/// ConfigError if the optimizer needs norms of tensors that GPUs hold in pieces. The host's optimizer sums them over the workers.
+void check_norms(const StrategyConfig& config, const AllreduceFacts& facts);
 
 /// ConfigError if the recipe asks for something impossible.
 AllreduceChoices choose(const StrategyConfig& config, const AllreduceFacts& facts);

@@ -93,6 +93,18 @@ TEST(LossScale, HalvesOnAnOverflowOfAnyRankAndLeavesTheStepOutOnAll) {
     });
 }
 
+// Shares of the mean add up to what one worker has; whole means of fewer samples are larger, and their sum overflows long before the mean.
+TEST(LossScale, ManyWorkersLeaveOutTheStepsOfOneWorker) {
+  const Trained alone = train_workers(1, settings_of(at::kHalf, 0), 10);
+  for (const int workers : {2, 4})
+    for (const int stage : {0, 1, 2, 3}) {
+      const Trained trained = train_workers(workers, settings_of(at::kHalf, stage), 10);
+      ASSERT_TRUE(trained.parameters.defined());
+      EXPECT_EQ(trained.skipped, alone.skipped) << workers << " workers, stage " << stage;
+      EXPECT_LT(relative(trained.parameters, alone.parameters), 1e-2) << workers << " workers, stage " << stage;
+    }
+}
+
 TEST(LossScale, DoublesAfterManyGoodSteps) {
   with_workers(1, settings_of(at::kHalf, 0), [&](Worker& worker) {
     step::LossScale scale(worker.context());
@@ -149,6 +161,22 @@ TEST(Offload, HasTheSameBits) {
           ASSERT_TRUE(trained.parameters.defined());
           EXPECT_TRUE(at::equal(trained.parameters, plain.parameters)) << workers << " workers, stage " << stage << ", clip " << clip;
         }
+}
+
+// Of tensors in pieces, too, whose squares the host adds up over the workers: a GPU refuses these optimizers beside ZeRO otherwise.
+TEST(Offload, HasTheNormsOfWholeTensors) {
+  for (const char* optimizer : {"lars", "lamb"})
+    for (const int workers : {2, 3})
+      for (const int stage : {0, 1, 2, 3}) {
+        Settings settings = settings_of(at::kFloat, stage);
+        settings.optim = {.name = optimizer, .rate = 0.01, .weight_decay = 0.01, .clip_norm = 0.5};
+        settings.micro_batches = 2;
+        const Trained plain = train_workers(workers, settings, 5);
+        settings.offload = true;
+        const Trained trained = train_workers(workers, settings, 5);
+        ASSERT_TRUE(trained.parameters.defined());
+        EXPECT_TRUE(at::equal(trained.parameters, plain.parameters)) << optimizer << ", " << workers << " workers, stage " << stage;
+      }
 }
 
 TEST(Offload, CountsItsStateApart) {
