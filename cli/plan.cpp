@@ -110,6 +110,7 @@ int run_plan(const PlanFlags& flags) {
   if (!flags.profile.empty()) {
     inputs.machine.profile = perf::find_profile(flags.profile);
     perf::require_network(*inputs.machine.profile, graph, flags.profile);
+    perf::require_device(*inputs.machine.profile, inputs.machine.cluster, flags.profile);
   }
   const std::string kept = perf::steps_file(cluster);
   inputs.steps = perf::read_steps(kept);

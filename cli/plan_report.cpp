@@ -67,7 +67,7 @@ std::string plan_talk(const perf::Plan& plan) {
 std::string plan_head(int title, bool measured, bool priced) {
   return fmt::format("  {:>2}  {} {:>9} {} {}{:>8} {:>8} {:>7} {:>9} {:>9} {:>10}{}  {}\n", "#", fit("plan", title), "step",
                      fit("interval", 19), fit("buckets, algorithm", kTalkWidth), "compute", "exchange", "bubble", "optimizer", "memory",
-                     "efficiency", priced ? fmt::format(" {:>9}", "price") : "", measured ? "bottleneck        measured" : "bottleneck");
+                     "efficiency", priced ? fmt::format(" {:>9}", "price") : "", measured ? "bottleneck          measured" : "bottleneck");
 }
 
 std::string plan_row(const perf::Plan& plan, std::size_t number, int title, bool priced) {
@@ -79,7 +79,7 @@ std::string plan_row(const perf::Plan& plan, std::size_t number, int title, bool
                      fit(plan_talk(plan), kTalkWidth), whole_percent(split.compute / all), whole_percent(split.exposed.sum() / all),
                      whole_percent(split.bubble / all), whole_percent(split.optimizer / all), memory::readable(plan.bytes.total()),
                      whole_percent(plan.efficiency), priced ? fmt::format(" {:>9.4g}", plan.money) : "",
-                     tried.empty() ? plan.cost.bottleneck : fit(plan.cost.bottleneck, 18) + tried);
+                     tried.empty() ? plan.bottleneck() : fit(plan.bottleneck(), 20) + tried);
 }
 
 std::string other_plans_text(const perf::Plans& plans) {
@@ -138,7 +138,7 @@ Json plan_json(const perf::PlanQuestion& question, const perf::Plan& plan) {
               {"step_low_s", plan.cost.low},
               {"step_high_s", plan.cost.high}};
   for (const auto& [name, seconds] : split_parts(plan.cost.split)) row["split_s"][name] = seconds;
-  row["samples_per_s"] = plan.samples_per_s, row["efficiency"] = plan.efficiency, row["bottleneck"] = plan.cost.bottleneck;
+  row["samples_per_s"] = plan.samples_per_s, row["efficiency"] = plan.efficiency, row["bottleneck"] = plan.bottleneck();
   row["memory_bytes"] = plan_bytes(plan.bytes);
   row["device_hours_per_million_samples"] = plan.device_hours;
   if (question.price > 0) row["price_per_million_samples"] = plan.money;

@@ -125,7 +125,9 @@ double total(const perf::ProfileTable& table, double perf::UnitSeconds::*pass, s
 
 /// How much longer a whole step of a run takes than the sum of its units in the table. Every rank trains by itself, all at the same time.
 void measure_around(const Measurement& of, train::Recipe recipe, const measure::Rank& rank, perf::ProfileTable& table) {
-  constexpr std::int64_t kLeast = 12, kMost = 200;  // steps
+  constexpr std::int64_t kLeast = 12, kMost = 200;   // steps
+  constexpr int kRuns = 3;                           // where these steps are over in less than kShort, as others' bursts of work are
+  constexpr double kShort = 1, kLeastSeconds = 0.1;  // seconds
   recipe.optim = of.options.optimizers.front();
   const auto parameters = [](double sum, const perf::UnitProfile& unit) { return sum + static_cast<double>(unit.parameters); };
   const double update = update_seconds(table, recipe.optim.name, std::accumulate(table.units.begin(), table.units.end(), 0.0, parameters));
@@ -134,10 +136,11 @@ void measure_around(const Measurement& of, train::Recipe recipe, const measure::
     const double pieces = total(table, &perf::UnitSeconds::forward, samples) + total(table, &perf::UnitSeconds::backward, samples) + update;
     recipe.data.batch = samples, recipe.data.test_samples = 1;
     if (data::kind_of(recipe.data).is_noise) recipe.data.train_samples = std::max<std::int64_t>(2 * samples, 64);
-    const auto wanted = static_cast<std::int64_t>(of.options.seconds / std::max(pieces, 1e-9));
+    const auto wanted = static_cast<std::int64_t>(std::max(of.options.seconds, kLeastSeconds) / std::max(pieces, 1e-9));
     const std::int64_t steps = rank.agreed(std::clamp(wanted, kLeast, kMost));
+    const std::int64_t runs = rank.agreed(static_cast<double>(steps) * pieces < kShort ? kRuns : 1);
     rank.meet();
-    table.around_s[samples] = rank.mean(train::measure_step(recipe, rank.threads, steps)) - pieces;
+    table.around_s[samples] = rank.mean(train::measure_step(recipe, rank.threads, steps, static_cast<int>(runs))) - pieces;
   }
 }
 

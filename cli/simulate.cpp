@@ -170,9 +170,10 @@ struct DeviceTimes {
     }
     profile = perf::find_profile(flags.profile);
     perf::require_network(*profile, graph, flags.profile);
-    const int per_host = static_cast<int>(std::min(flags.workers, cluster.devices));
+    perf::require_device(*profile, cluster, flags.profile);
+    const std::int64_t per_host = std::min(flags.workers, cluster.devices);
     times = std::make_unique<perf::ProfileTimes>(graph, profile->table(settings.precision, per_host), recipe.optim.name, cluster.device,
-                                                 settings);
+                                                 settings, per_host);
   }
 };
 

@@ -15,6 +15,8 @@ namespace paceline::measure {
 namespace {
 
 constexpr std::int64_t kLeastSteps = 3, kMostSteps = 100;
+constexpr std::int64_t kStepsThatVary = 6;  // from so many on, their variation is measured
+constexpr double kLeastSeconds = 0.05;      // of steps that are shorter than others' bursts of work
 
 /// Steps of one worker at one batch size, timed unit by unit.
 class TimedSteps {
@@ -30,9 +32,10 @@ class TimedSteps {
   }
 
   /// Repeats everything as often as requested, each kind of step several times in a row as in a run, because the preceding step determines
-  /// what is in the caches and which memory the allocator returns. Returns the seconds of a training step.
-  double steps(std::int64_t count) {
-    const auto repeat = [&](void (TimedSteps::*step)()) {
+  /// what is in the caches and which memory the allocator returns. There are at least `updates` training steps, in which optimizers take
+  /// turns. Returns the seconds of a training step.
+  double steps(std::int64_t each, std::int64_t updates = 1) {
+    const auto repeat = [&](void (TimedSteps::*step)(), std::int64_t count) {
       const Nanoseconds began = clock_.now();
       for (std::int64_t i = 0; i < count; ++i) {
         (this->*step)();
@@ -40,10 +43,10 @@ class TimedSteps {
       }
       return seconds(clock_.now() - began) / static_cast<double>(count);
     };
-    const double took = repeat(&TimedSteps::train_step);
+    const double took = repeat(&TimedSteps::train_step, std::max(each, updates));
     ahead_ = model_.device().is_cuda() ? took : 0;  // longer than the host needs to enqueue any of the three
-    repeat(&TimedSteps::split_step);
-    repeat(&TimedSteps::evaluation_step);
+    repeat(&TimedSteps::split_step, each);
+    repeat(&TimedSteps::evaluation_step, each);
     return took;
   }
 
@@ -53,7 +56,7 @@ class TimedSteps {
     std::vector<double> sorted = totals_;
     std::ranges::sort(sorted);
     const std::size_t sixth = sorted.size() / 6;
-    return sorted.size() < 6 ? 0 : (sorted[sorted.size() - 1 - sixth] - sorted[sixth]) / 2 / sorted[sorted.size() / 2];
+    return (sorted[sorted.size() - 1 - sixth] - sorted[sixth]) / 2 / sorted[sorted.size() / 2];
   }
 
   void forget() {
@@ -209,12 +212,12 @@ perf::ProfileTable profile_network(nn::Model& model, const nn::Loss& loss,
     rank.meet();
     const double once = timed.steps(1);
     timed.forget();
-    const auto wanted = static_cast<std::int64_t>(options.seconds / std::max(once, 1e-9));
-    const std::int64_t count = rank.agreed(std::clamp(wanted, std::max<std::int64_t>(kLeastSteps, std::ssize(updaters)), kMostSteps));
+    const auto wanted = static_cast<std::int64_t>(std::max(options.seconds, kLeastSeconds) / std::max(once, 1e-9));
+    const std::int64_t count = rank.agreed(std::clamp(wanted, kLeastSteps, kMostSteps));
     rank.meet();
-    timed.steps(count);
+    timed.steps(count, kLeastSteps * std::ssize(updaters));
     const std::vector<double> means = rank.mean(timed.medians());
-    const double jitter = rank.mean(timed.jitter());
+    const double jitter = count < kStepsThatVary ? 0 : rank.mean(timed.jitter());
     table.jitter = samples == options.batches.front() ? jitter : std::min(table.jitter, jitter);
     auto next = means.begin();
     for (perf::UnitProfile& unit : table.units)

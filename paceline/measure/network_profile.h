@@ -14,7 +14,7 @@ namespace paceline::measure {
 struct NetworkProfileOptions {
   std::vector<std::int64_t> batches = {8, 32, 128};  // samples per pass
   std::vector<optim::OptimConfig> optimizers = {};   // at least one
-  double seconds = 1;                                // to measure each batch size for, unless three steps take longer
+  double seconds = 1;                                // to measure each batch size for, unless three steps take longer, or many take less
 };
 
 /// Random samples of the shape that the network takes.

@@ -77,12 +77,16 @@ struct Device {
   Quantity reduce_bandwidth = {};  // bytes of a message that are added to another each second
   Quantity page_bandwidth = {};    // memory that goes and comes again (parallel.zero=2 and 3); 0: at no cost
   Quantity slowdown = {};          // of computing while a collective is in flight: 1.2 takes 20% longer
+  Quantity host_link = {};         // parallel.offload: of a GPU to its host's memory, each way
+  Quantity host_updates = {};      // parallel.offload: bytes that an optimizer on the host reads and writes in a second
 
   /// Where the precision was not given: fp32's.
   Speed speed(Precision precision) const;
   double update_bytes_per_s() const { return update_bandwidth.value > 0 ? update_bandwidth.value : memory_bandwidth.value; }
   /// An addition reads two numbers and writes one.
   double reduce_bytes_per_s() const { return reduce_bandwidth.value > 0 ? reduce_bandwidth.value : memory_bandwidth.value / 3; }
+  Quantity host_link_or_default() const { return host_link.value > 0 ? host_link : Quantity{16e9}; }           // PCIe 3.0 ×16
+  Quantity host_updates_or_default() const { return host_updates.value > 0 ? host_updates : Quantity{40e9}; }  // memory of two channels
   double slowdown_factor() const { return slowdown.value > 0 ? slowdown.value : 1; }
   bool operator==(const Device&) const = default;
 };

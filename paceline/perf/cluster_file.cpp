@@ -118,6 +118,8 @@ class Reader {
     device.quantity("update_bandwidth", cluster_.device.update_bandwidth, Dimension::bandwidth, false);
     device.quantity("reduce_bandwidth", cluster_.device.reduce_bandwidth, Dimension::bandwidth, false);
     device.quantity("page_bandwidth", cluster_.device.page_bandwidth, Dimension::bandwidth, false);
+    device.quantity("host_link", cluster_.device.host_link, Dimension::bandwidth, false);
+    device.quantity("host_updates", cluster_.device.host_updates, Dimension::bandwidth, false);
     device.factor("slowdown", cluster_.device.slowdown, 1, 100);
   }
   Reader(const Reader&) = delete;

@@ -35,6 +35,7 @@ struct GpuHosts {
   double tflops, memory_bandwidth, memory;  // Tflop/s in fp32, GB/s, GB
   double nvlink, network;                   // GB/s in one direction; Gb/s of one rail
   double tf32 = 0, bf16 = 0, fp16 = 0;      // Tflop/s of dense products, in tensor cores where there are any; 0: no faster than fp32
+  double host_link = 16;                    // GB/s in one direction: PCIe 3.0 ×16
 };
 
 // Nobody measured their products, so peaks are assumed; their blocks are large enough for these to be reached in tensor cores.
@@ -54,24 +55,26 @@ Cluster gpu_hosts(const GpuHosts& of) {
                      .blocks = {1024, 3072, 1024},
                      .tf32 = speed(of.tf32),
                      .bf16 = speed(of.bf16),
-                     .fp16 = speed(of.fp16)},
+                     .fp16 = speed(of.fp16),
+                     .host_link = spec(of.host_link * kGiga),
+                     .host_updates = standard(40 * kGiga)},
           .inside = {.name = "nvlink", .latency = standard(3 / kMicro), .bandwidth = spec(of.nvlink * kGiga)},
           .between = {.name = "network", .latency = standard(5 / kMicro), .bandwidth = gigabits(of.network)}};
 }
 
-// Tesla P100 SXM2 data sheet; hosts and network of Horovod's paper (128 servers of four Pascal GPUs, 25 Gb/s). Convolutions by the
-// throughputs that TensorFlow published for one P100 (tf_cnn_benchmarks, 2017): beyond the peak where Winograd's algorithm needs fewer
-// multiplications than are counted.
+// Tesla P100 SXM2 data sheet; hosts and network of Horovod's paper (128 servers of four Pascal GPUs, 25 Gb/s). No data sheet has the speed
+// of convolutions: these are fitted to the throughputs of whole networks that TensorFlow published for one P100 (tf_cnn_benchmarks, 2017),
+// and lie beyond the peak where Winograd's algorithm needs fewer multiplications than are counted.
 Cluster p100() {
   Cluster cluster = gpu_hosts({"p100", "p100_sxm2", 128, 4, 1, 10.6, 732, 16, 80, 25, 0, 0, 21.2});
-  cluster.device.convolutions = {.points = {{1e9, 0.35}, {10e9, 0.5}, {200e9, 1.6}}, .source = Source::spec};
+  cluster.device.convolutions = {.points = {{1e9, 0.35}, {10e9, 0.5}, {200e9, 1.6}}, .source = Source::standard};
   return cluster;
 }
 // V100 SXM2 data sheet, DGX-1: four EDR adapters.
 Cluster v100() { return gpu_hosts({"v100", "v100_sxm2", 32, 8, 4, 15.7, 900, 32, 150, 100, 0, 0, 125}); }
-// H100 and H200 SXM data sheets, DGX: eight adapters of 400 Gb/s.
-Cluster h100() { return gpu_hosts({"h100", "h100_sxm", 128, 8, 8, 67, 3350, 80, 450, 400, 494.5, 989, 989}); }
-Cluster h200() { return gpu_hosts({"h200", "h200_sxm", 128, 8, 8, 67, 4800, 141, 450, 400, 494.5, 989, 989}); }
+// H100 and H200 SXM data sheets, DGX: eight adapters of 400 Gb/s; PCIe 5.0 ×16.
+Cluster h100() { return gpu_hosts({"h100", "h100_sxm", 128, 8, 8, 67, 3350, 80, 450, 400, 494.5, 989, 989, 64}); }
+Cluster h200() { return gpu_hosts({"h200", "h200_sxm", 128, 8, 8, 67, 4800, 141, 450, 400, 494.5, 989, 989, 64}); }
 
 /// One host whose devices are the cores of its processor, each with its share of the memory.
 Cluster cores(const char* name, std::int64_t count, Quantity flops, Quantity bandwidth, Quantity memory) {

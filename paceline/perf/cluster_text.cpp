@@ -35,6 +35,8 @@ std::string device_toml(const Device& device) {
           optional_line("update_bandwidth", device.update_bandwidth, Dimension::bandwidth) +
           optional_line("reduce_bandwidth", device.reduce_bandwidth, Dimension::bandwidth) +
           optional_line("page_bandwidth", device.page_bandwidth, Dimension::bandwidth) +
+          optional_line("host_link", device.host_link, Dimension::bandwidth) +
+          optional_line("host_updates", device.host_updates, Dimension::bandwidth) +
           optional_line("slowdown", device.slowdown, Dimension::factor);
   for (const auto& [name, speed] : {std::pair{"tf32", device.tf32}, std::pair{"bf16", device.bf16}, std::pair{"fp16", device.fp16}})
     if (speed.known())

@@ -73,6 +73,7 @@ struct PlanQuestion {
   std::int64_t batch = 1;                 // samples of a step, all workers together
   std::int64_t memory = 0;                // bytes of a device; 0: what the cluster says
   std::int64_t storage = 4;               // bytes of a stored parameter
+  bool fp16 = false;                      // is what they are stored in
   std::int64_t product = 4;               // bytes of an operand of the products
   int moments = 2;                        // fp32 tensors of the optimizer
   Precision precision = Precision::fp32;  // of the products
@@ -110,6 +111,9 @@ struct Plan {
 
   /// By which plans are ranked: by the clock where one was run.
   double step_s() const { return measured_s > 0 ? measured_s : cost.seconds; }
+  /// What the step waits for: the largest part of its split, and where that is computing, the part of the cluster that would help most if
+  /// it were twice as fast: "processor" or "memory bandwidth", say.
+  std::string bottleneck() const;
 };
 
 struct Plans {

@@ -1,6 +1,8 @@
-// A plan's choice in words: as a recipe's settings, and as a title.
+// A plan in words: its choice as a recipe's settings and as a title, and what it waits for.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include "paceline/perf/plan.h"
 
@@ -49,6 +51,12 @@ std::string title_of(const Choice& choice) {
   if (program.micro_batches > 1) words.push_back(fmt::format("{} micro-batches", program.micro_batches));
   if (program.recompute != "none") words.push_back("recompute " + program.recompute);
   return fmt::format("{}", fmt::join(words, ", "));
+}
+
+std::string Plan::bottleneck() const {
+  if (cost.bottleneck != "compute" || gains.empty()) return cost.bottleneck;
+  const Gain& best = *std::ranges::min_element(gains, {}, &Gain::seconds);
+  return best.seconds < cost.seconds ? best.what : cost.bottleneck;
 }
 
 }  // namespace paceline::perf

@@ -12,19 +12,6 @@
 namespace paceline::perf {
 namespace {
 
-/// On this mesh with everything that saves memory.
-std::vector<Choice> frugal(const PlanQuestion& question, const Choice& mesh) {
-  std::vector<Choice> made;
-  const auto frugality = [](const Choice& choice) { return std::pair{choice.program.zero, choice.program.micro_batches}; };
-  for (Choice& choice : choices_on(question, mesh)) {
-    if (choice.hybrid != "none" || (!made.empty() && frugality(choice) < frugality(made.back()))) continue;
-    choice.program.recompute = "all";
-    if (!made.empty() && frugality(made.back()) < frugality(choice)) made.clear();
-    made.push_back(std::move(choice));
-  }
-  return made;
-}
-
 std::int64_t need_of(const PlanQuestion& question, const memory::Estimator& network, const Choice& choice) {
   memory::Plan plan = memory_plan(question, choice);
   plan.limit = memory_limit(question);  // a cut that fits, where there is one
@@ -34,7 +21,7 @@ std::int64_t need_of(const PlanQuestion& question, const memory::Estimator& netw
 std::optional<SmallestNeed> least_of(const PlanQuestion& question, const memory::Estimator& network) {
   std::optional<SmallestNeed> least;
   for (const Choice& mesh : meshes(question))
-    for (const Choice& choice : frugal(question, mesh))
+    for (const Choice& choice : frugal_choices_on(question, mesh))
       if (const std::int64_t bytes = need_of(question, network, choice); !least || bytes < least->bytes) least = {bytes, choice};
   return least;
 }

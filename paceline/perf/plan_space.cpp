@@ -7,6 +7,7 @@
 #include "paceline/base/error.h"
 #include "paceline/graph/hybrid.h"
 #include "paceline/graph/units.h"
+#include "paceline/memory/fit.h"
 #include "paceline/schedule/pipeline.h"
 
 namespace paceline::perf {
@@ -14,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kMostMicroBatches = 256;  // of a pipeline: its bubble is small long before
 constexpr std::size_t kManyCounts = 8;           // of micro-batches: where there are more, not all are tried
-constexpr std::int64_t kMostTensor = 8;          // where hosts have one device each
+constexpr std::int64_t kMostTensor = 8;          // where hosts have one device each; elsewhere the axis stays inside a host
 
 bool shares_layers(const graph::Graph& graph, int tensor, bool sequence) {
   try {
@@ -69,12 +70,16 @@ std::vector<std::int64_t> divisors_of(std::int64_t number) {
   return low;
 }
 
-std::vector<Choice> meshes(const PlanQuestion& question) {
+namespace {
+
+std::int64_t widest_near(const PlanQuestion& question) { return question.cluster.devices > 1 ? question.cluster.devices : kMostTensor; }
+
+/// Meshes whose tensor axis has more than `above` and at most `widest` ranks.
+std::vector<Choice> meshes_between(const PlanQuestion& question, std::int64_t above, std::int64_t widest) {
   const auto units = static_cast<std::int64_t>(graph::units_of(*question.graph).size());
-  const std::int64_t widest = question.cluster.devices > 1 ? question.cluster.devices : kMostTensor;
   std::vector<Choice> found;
   for (const std::int64_t tensor : divisors_of(question.workers)) {
-    if (tensor > widest || !allows(question, "tensor", tensor)) continue;
+    if (tensor <= above || tensor > widest || !allows(question, "tensor", tensor)) continue;
     for (const bool sequence : {false, true}) {
       if (tensor == 1 ? sequence : !shares_layers(*question.graph, static_cast<int>(tensor), sequence)) continue;
       for (const std::int64_t pipeline : divisors_of(question.workers / tensor)) {
@@ -92,6 +97,42 @@ std::vector<Choice> meshes(const PlanQuestion& question) {
     }
   }
   return found;
+}
+
+/// Whether something fits a device on one of these meshes.
+bool any_fits(const PlanQuestion& question, const std::vector<Choice>& meshes) {
+  const memory::Estimator network(*question.graph);
+  const std::int64_t limit = memory_limit(question);
+  return std::ranges::any_of(meshes, [&](const Choice& mesh) {
+    return std::ranges::any_of(frugal_choices_on(question, mesh), [&](const Choice& choice) {
+      memory::Plan plan = memory_plan(question, choice);
+      plan.limit = limit;  // a cut that fits, where there is one
+      return memory::need_of(network, plan).bytes <= limit;
+    });
+  });
+}
+
+}  // namespace
+
+std::vector<Choice> meshes(const PlanQuestion& question) {
+  if (fixed(question, "tensor")) return meshes_between(question, 0, question.workers);
+  const std::int64_t near = widest_near(question);
+  std::vector<Choice> found = meshes_between(question, 0, near);
+  if (near >= question.workers || any_fits(question, found)) return found;
+  for (Choice& mesh : meshes_between(question, near, question.workers)) found.push_back(std::move(mesh));
+  return found;
+}
+
+std::vector<Choice> frugal_choices_on(const PlanQuestion& question, const Choice& mesh) {
+  std::vector<Choice> choices = choices_on(question, mesh);
+  std::int64_t most = 0;  // micro-batches
+  bool shards = false;
+  for (const Choice& choice : choices) most = std::max(most, choice.program.micro_batches), shards = shards || choice.program.zero > 0;
+  // Which stage of ZeRO's needs least depends on the layers: what the last one gathers may be more than what it saves.
+  std::erase_if(choices,
+                [&](const Choice& choice) { return choice.program.micro_batches != most || (shards && choice.program.zero == 0); });
+  for (Choice& choice : choices) choice.program.recompute = "all";
+  return choices;
 }
 
 std::vector<Choice> choices_on(const PlanQuestion& question, const Choice& mesh) {
@@ -116,11 +157,14 @@ std::vector<Choice> choices_on(const PlanQuestion& question, const Choice& mesh)
         add(count, zero, entry.key, chunks);
       }
     }
+  // Layers that data-parallel workers share go with every stage of ZeRO's, micro-batches and recomputation.
   const bool data_alone = mesh.program.tensor == 1 && mesh.program.pipeline == 1 && mesh.program.data > 1;
-  if (data_alone && allows(question, "zero", 0) && allows(question, "micro_batches", 1) && shares_connected(question, mesh)) {
-    add(1, 0, "1f1b", 1);
-    choices.back().hybrid = "auto";
-  }
+  if (data_alone && shares_connected(question, mesh))
+    for (std::size_t i = 0, whole = choices.size(); i < whole; ++i) {
+      Choice hybrid = choices[i];
+      hybrid.hybrid = "auto";
+      choices.push_back(std::move(hybrid));
+    }
   return choices;
 }
 
@@ -141,7 +185,7 @@ memory::Plan memory_plan(const PlanQuestion& question, const Choice& choice) {
   plan.samples = program.samples, plan.micro_batches = program.micro_batches;
   plan.schedule = program.schedule, plan.chunks = program.chunks;
   plan.sequence = choice.sequence, plan.hybrid = choice.hybrid, plan.recompute = program.recompute;
-  plan.storage = question.storage, plan.product = question.product, plan.moments = question.moments;
+  plan.storage = question.storage, plan.fp16 = question.fp16, plan.product = question.product, plan.moments = question.moments;
   plan.bucket = program.bucket_bytes;
   return plan;
 }

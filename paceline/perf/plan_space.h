@@ -8,12 +8,15 @@ namespace paceline::perf {
 /// Divisors, ascending.
 std::vector<std::int64_t> divisors_of(std::int64_t number);
 
-/// Meshes on which the workers share the network and divide the batch; `program` has data, pipeline and tensor alone.
+/// Meshes on which the workers share the network and divide the batch; `program` has data, pipeline and tensor alone. The tensor axis stays
+/// inside a host, unless the question fixes its size, or nothing fits a device otherwise.
 std::vector<Choice> meshes(const PlanQuestion& question);
 
 /// What is tried on a mesh: stages of ZeRO's, micro-batches, pipeline schedules, shared layers. Recomputation is left out: it costs time
 /// and nothing else, so the least of it that fits is best (kRecompute).
 std::vector<Choice> choices_on(const PlanQuestion& question, const Choice& mesh);
+/// Of these, those with everything that saves memory.
+std::vector<Choice> frugal_choices_on(const PlanQuestion& question, const Choice& mesh);
 inline constexpr const char* kRecompute[] = {"none", "units", "all"};
 
 /// The same with other buckets.

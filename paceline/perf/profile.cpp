@@ -167,6 +167,17 @@ const ProfileTable& Profile::table(Precision precision, std::int64_t workers) co
   return *best;
 }
 
+std::string Profile::kind() const { return device == "cpu" ? "cpu" : "gpu"; }
+
+void require_device(const Profile& profile, const Cluster& cluster, const std::string& source) {
+  const std::string kind = profile.kind();
+  if (cluster.device.kind.empty() || cluster.device.kind == kind) return;
+  throw ConfigError(fmt::format(
+      "{} was measured on a {} (\"{}\"), but the devices of cluster '{}' are of kind \"{}\"; measure it there with `paceline "
+      "profile {} train.device={} -o FILE`, or leave the profile out: the roofline of the cluster's device is used then",
+      source, kind, profile.device, cluster.name, cluster.device.kind, profile.network, cluster.device.kind == "cpu" ? "cpu" : "cuda"));
+}
+
 void require_network(const Profile& profile, const graph::Graph& graph, const std::string& source) {
   const std::string again = fmt::format("measure this one with `paceline profile {} -o FILE`", graph.network());
   if (profile.network != graph.network())

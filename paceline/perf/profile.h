@@ -58,12 +58,17 @@ struct Profile {
   /// The table of this precision and of the nearest number of workers (as many, else the next larger, else the largest). ConfigError with
   /// what was measured, and the command, where there is none of this precision.
   const ProfileTable& table(Precision precision, std::int64_t workers) const;
+  /// "cpu" or "gpu", as Device::kind: `device` is the name of a GPU, or "cpu".
+  std::string kind() const;
   bool operator==(const Profile&) const = default;
 };
 
 /// ConfigError if the profile is of another network: by its name, or by the parameters of its units, as another width or other classes
 /// have them. `source`: the file.
 void require_network(const Profile& profile, const graph::Graph& graph, const std::string& source);
+
+/// ConfigError if the profile was measured on another kind of device than the cluster has. A cluster that does not say its kind takes any.
+void require_device(const Profile& profile, const Cluster& cluster, const std::string& source);
 
 /// `work` is forward, backward, input_gradients or weight_gradients.
 Timed seconds_of(const ProfileTable& table, std::size_t unit, schedule::Action::Work work, double samples);

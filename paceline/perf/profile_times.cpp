@@ -13,7 +13,7 @@ namespace paceline::perf {
 using Work = schedule::Action::Work;
 
 ProfileTimes::ProfileTimes(const graph::Graph& graph, const ProfileTable& table, const std::string& optimizer, const Device& device,
-                           const RooflineSettings& settings)
+                           const RooflineSettings& settings, std::int64_t workers)
     : table_(table), optimizer_(optimizer), local_(graph, device, settings), offload_(settings.offload) {
   const std::size_t units = graph::units_of(graph).size();
   if (table.units.size() != units)
@@ -23,6 +23,11 @@ ProfileTimes::ProfileTimes(const graph::Graph& graph, const ProfileTable& table,
   if (!offload_) update_seconds(table_, optimizer_, 1);
   if (table.around_s.empty())
     notes_.insert("the profile has no whole steps, so the prediction leaves out what a run does besides its passes");
+  // A GPU is a worker's own, however many there are.
+  if (workers > 0 && workers != table.workers && device.kind != "gpu")
+    notes_.insert(
+        fmt::format("the profile is of {} with {} each, not of {} at the same time; `paceline profile {} --workers {}` measures them",
+                    counted(table.workers, "worker"), counted(table.threads, "thread"), workers, graph.network(), workers));
   if (settings.tensor > 1) {
     RooflineSettings alone = settings;
     alone.tensor = 1;

@@ -13,9 +13,10 @@ namespace paceline::perf {
 
 class ProfileTimes final : public ComputeTimes {
  public:
-  /// `table` outlives it. ConfigError if it is of another network, or lacks the optimizer.
+  /// `table` outlives it. ConfigError if it is of another network, or lacks the optimizer. `workers`: of a host that compute at the same
+  /// time; where the table is of another number, each had another share of the cores there. 0: as many as in the table.
   ProfileTimes(const graph::Graph& graph, const ProfileTable& table, const std::string& optimizer, const Device& device,
-               const RooflineSettings& settings = {});
+               const RooflineSettings& settings = {}, std::int64_t workers = 0);
 
   double seconds(const schedule::Action& action, std::int64_t samples) const override;
   double around_seconds(std::int64_t samples) const override;

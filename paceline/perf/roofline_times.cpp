@@ -204,7 +204,7 @@ double RooflineTimes::update_seconds(double elements) const {
   const double bytes = update_bytes(settings_.storage_bytes, settings_.moments) * elements;
   if (!settings_.offload) return bytes / device_.update_bytes_per_s();
   // Gradients go to the host and parameters come back while the other direction is free; the update waits for its gradients.
-  return 2 * settings_.storage_bytes * elements / settings_.host_link_bytes_per_s + bytes / settings_.host_update_bytes_per_s;
+  return 2 * settings_.storage_bytes * elements / device_.host_link_or_default().value + bytes / device_.host_updates_or_default().value;
 }
 
 double RooflineTimes::seconds(const schedule::Action& action, std::int64_t samples) const {

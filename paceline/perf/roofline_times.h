@@ -17,11 +17,9 @@ struct RooflineSettings {
   int tensor = 1;         // ranks that share the network's layers
   bool sequence = false;  // and its positions
   Precision precision = Precision::fp32;
-  double storage_bytes = 4;               // of a parameter and its gradient
-  int moments = 2;                        // fp32 tensors of the optimizer
-  bool offload = false;                   // masters and moments lie in host memory, and are updated there
-  double host_link_bytes_per_s = 16e9;    // offload: PCIe 3.0 ×16, each way
-  double host_update_bytes_per_s = 40e9;  // offload: of the host's memory
+  double storage_bytes = 4;  // of a parameter and its gradient
+  int moments = 2;           // fp32 tensors of the optimizer
+  bool offload = false;      // masters and moments lie in host memory, and are updated there
   std::string compression = "none";
 };
 

@@ -161,7 +161,7 @@ perf::PlanQuestion plan_question(const Recipe& recipe, const graph::Graph& graph
   question.workers = inputs.workers > 0 ? inputs.workers : inputs.machine.cluster.processes();
   question.batch = recipe.data.batch;
   question.memory = plan.limit;
-  question.storage = plan.storage, question.product = plan.product, question.moments = plan.moments;
+  question.storage = plan.storage, question.fp16 = plan.fp16, question.product = plan.product, question.moments = plan.moments;
   question.precision = precision_of(recipe);
   question.strategies = strategies_of(recipe);
   question.strategies.wires = wires_of(recipe, graph, question.workers);

@@ -44,6 +44,15 @@ class Profile(CliTest):
                     self.assertGreater(point["forward"], 0)
                     self.assertGreater(point["backward"], 0)
 
+    def test_is_refused_for_another_kind_of_device(self):
+        mlp = ["mlp", "model.input=[1,8,8]", "model.classes=4"]
+        self.run_paceline("profile", *mlp, "train.device=cpu", "--seconds", "0", "--batch", "2")
+        for command in ("plan", "simulate"):
+            self.refused(command, *mlp, "--profile", "mlp.profile.json", "--cluster", "h100", "--workers", "2",
+                         says=["mlp.profile.json", "cpu", "h100", "gpu"])
+        notes = self.json_of("plan", *mlp, "--profile", "mlp.profile.json", "--cluster", "two_cores", "--workers", "2", "--batch", "4")["notes"]
+        self.assertTrue(any("--workers 2" in note for note in notes), notes)
+
     def test_ranks_of_a_job_measure_together(self):
         self.run_paceline("run", "-np", "2", "--", BINARY, "profile", "mlp", "train.device=cpu", "--batch", "2", "--seconds", "0")
         profile = json.loads((self.folder / "mlp.profile.json").read_text())

@@ -38,11 +38,25 @@ NetworkProfileOptions both_optimizers() {
   return options;
 }
 
-perf::ProfileTable profile_of(const graph::Graph& graph, comm::Communicator& comm) {
+/// Ticks of a tenth of a second, so that few steps are measured; one of them takes a minute.
+class InterruptedClock final : public Clock {
+ public:
+  explicit InterruptedClock(std::int64_t tick) : tick_(tick) {}
+  Nanoseconds now() const override {
+    const std::int64_t ticks = ++ticks_;
+    return std::chrono::milliseconds(100 * ticks) + std::chrono::seconds(ticks > tick_ ? 60 : 0);
+  }
+  std::int64_t ticks() const { return ticks_; }
+
+ private:
+  std::int64_t tick_;
+  mutable std::atomic<std::int64_t> ticks_ = 0;
+};
+
+perf::ProfileTable profile_of(const graph::Graph& graph, comm::Communicator& comm, const Clock& clock = TickingClock()) {
   nn::GraphModule model(graph, {});
   const at::Tensor before = model.arena().parameters().clone();
   const Rank rank{.comm = comm, .threads = 3};
-  const TickingClock clock;
   perf::ProfileTable table = profile_network(
       model, nn::SoftmaxLoss(), [&](std::int64_t samples) { return random_batch(graph, samples, model.device()); }, both_optimizers(), rank,
       clock);
@@ -76,6 +90,19 @@ TEST(ProfileNetwork, TimesEveryUnitAndPassOnce) {
     EXPECT_EQ(table.workers, 1);
     EXPECT_EQ(table.threads, 3);
     expect_ticks(table, graph, 1e-3);
+  }
+}
+
+TEST(ProfileNetwork, ASingleInterruptionDoesNotCount) {
+  const graph::Graph graph = tiny("mlp", {1, 8, 8});
+  const auto alone = std::move(comm::local_group(1).front());
+  std::int64_t ticks = 1;
+  for (std::int64_t tick = 0; tick < ticks; ++tick) {
+    const InterruptedClock clock(tick);
+    const perf::ProfileTable table = profile_of(graph, *alone, clock);
+    ticks = clock.ticks();
+    expect_ticks(table, graph, 0.1);
+    ASSERT_FALSE(testing::Test::HasFailure()) << "interrupted at tick " << tick;
   }
 }
 

@@ -91,6 +91,7 @@ Cluster measured_cluster() {
   device.launch = measured(1.25e-6), device.update_bandwidth = measured(9e9), device.reduce_bandwidth = measured(4e9),
   device.page_bandwidth = measured(5e9);
   device.slowdown = measured(1.35);
+  device.host_link = measured(55e9), device.host_updates = {30e9, Source::spec};
   cluster.inside.gap = measured(7e-7), cluster.inside.duplex = measured(1.25);
   cluster.collectives = {{.collective = "allreduce",
                           .algorithm = "ring",
@@ -146,6 +147,14 @@ TEST(CollectiveTimes, LieOnLinesOverBothLogarithms) {
   EXPECT_FALSE(measured_seconds(cluster, "allreduce", "ring", 8, 2, 1024));
   EXPECT_FALSE(measured_seconds(cluster, "allreduce", "ring", 4, 4, 1024));
   EXPECT_FALSE(measured_seconds(cluster, "allreduce", "tree", 4, 2, 1024));
+}
+
+TEST(Device, OffloadsByRulesOfThumbWhereNothingIsSaid) {
+  Device device;
+  EXPECT_EQ(device.host_link_or_default(), (Quantity{16e9, Source::standard}));
+  EXPECT_EQ(device.host_updates_or_default(), (Quantity{40e9, Source::standard}));
+  device.host_link = {1e9, Source::measured};
+  EXPECT_EQ(device.host_link_or_default(), device.host_link);
 }
 
 TEST(Device, StandsInForWhatWasNotMeasured) {
@@ -213,6 +222,13 @@ TEST(ClusterFile, OfOneHostOrOneDeviceNeedsOneLink) {
 TEST(ClusterFile, TakesPlainNamesOnly) {
   EXPECT_THAT(refusal(with("name = \"pair\"", "name = 'a\"b'")), HasSubstr("x.toml, line 2: cluster.name"));
   EXPECT_THAT(refusal(with("[link.memory]", "[link.\"a b\"]")), AllOf(HasSubstr("x.toml, line 21"), HasSubstr("a b")));
+}
+
+TEST(FindCluster, FittedSpeedsAreNoDataSheets) {
+  const Device device = find_cluster("p100").device;
+  EXPECT_EQ(device.convolutions.source, Source::standard);
+  EXPECT_EQ(device.host_link.source, Source::spec);
+  EXPECT_EQ(device.host_updates.source, Source::standard);
 }
 
 TEST(FindCluster, KnowsPresetsAndFiles) {

@@ -9,6 +9,7 @@
 #include "paceline/perf/profile_times.h"
 #include "paceline/perf/roofline.h"
 #include "paceline/perf/step_time.h"
+#include "paceline/perf/uncertainty.h"
 #include "tests/message_of.h"
 #include "tests/perf/hand_programs.h"
 
@@ -121,7 +122,9 @@ TEST(RooflineTimes, UpdatesMoveTheOptimizersBytes) {
   device.update_bandwidth = {1e9, Source::measured};
   Action update{.kind = Action::Kind::compute, .work = Work::update, .elements = 1000};
   EXPECT_DOUBLE_EQ(RooflineTimes(graph, device).seconds(update, 1), 28e3 / 1e9);
-  const RooflineSettings offload{.storage_bytes = 2, .offload = true, .host_link_bytes_per_s = 1e6, .host_update_bytes_per_s = 2e6};
+  const RooflineSettings offload{.storage_bytes = 2, .offload = true};
+  EXPECT_DOUBLE_EQ(RooflineTimes(graph, device, offload).seconds(update, 1), 4e3 / 16e9 + 28e3 / 40e9) << "by rules of thumb";
+  device.host_link = {1e6, Source::measured}, device.host_updates = {2e6, Source::spec};
   EXPECT_DOUBLE_EQ(RooflineTimes(graph, device, offload).seconds(update, 1), 4e3 / 1e6 + 28e3 / 2e6);
 }
 
@@ -170,6 +173,21 @@ TEST(ProfileTimes, HaveWhatAStepTakesAroundItsPassesAndTheHasteOfWholeSteps) {
   EXPECT_DOUBLE_EQ(hasty.seconds(pass_of(Work::forward, 1, 3), 8), 0.75 * (2 + 3) * 8) << "a recorded step is faster than its pieces";
   table.around_s.clear();
   EXPECT_THAT(doubt_of(ProfileTimes(graph, table, "adam", products_only()), 8).notes, testing::SizeIs(1));
+}
+
+TEST(ProfileTimes, OfAnotherNumberOfWorkersAreLessSure) {
+  const graph::Graph graph = graph_of("gpt");
+  ProfileTable table = table_for(graph);
+  table.workers = 1, table.threads = 2;
+  const ProfileTimes same(graph, table, "adam", products_only(), {}, 1), other(graph, table, "adam", products_only(), {}, 2);
+  EXPECT_TRUE(doubt_of(same, 8).notes.empty());
+  EXPECT_THAT(doubt_of(other, 8).notes, testing::ElementsAre(testing::AllOf(testing::HasSubstr("1 worker"), testing::HasSubstr("2 threads"),
+                                                                            testing::HasSubstr("paceline profile gpt --workers 2"))));
+  EXPECT_DOUBLE_EQ(doubt_of(other, 8).share, doubt_of(same, 8).share + kOutside);
+  EXPECT_DOUBLE_EQ(other.seconds(pass_of(Work::forward, 1, 3), 8), same.seconds(pass_of(Work::forward, 1, 3), 8));
+  Device gpu = products_only();
+  gpu.kind = "gpu";
+  EXPECT_TRUE(doubt_of(ProfileTimes(graph, table, "adam", gpu, {}, 8), 8).notes.empty()) << "each worker has one of its own";
 }
 
 TEST(ProfileTimes, OfATensorAxisTakeTheRooflinesShare) {

@@ -69,6 +69,34 @@ TEST(Plan, TheSmallestClusterIsNotTwiceTooLarge) {
   EXPECT_EQ(smallest_cluster(question).value_or(3) % 3, 0);
 }
 
+TEST(Plan, ATensorAxisLeavesItsHostOnlyWhereNothingFitsOtherwise) {
+  const graph::Graph graph = network("vgg16");  // with a layer of 103 million parameters
+  PlanQuestion question = ask(graph, "p100", 32, 1024);
+  const auto widest = [&] {
+    const std::vector<Choice> found = meshes(question);
+    return std::ranges::max(found, {}, [](const Choice& mesh) { return mesh.program.tensor; }).program.tensor;
+  };
+  EXPECT_EQ(widest(), 4);
+  question.memory = 100'000'000;
+  EXPECT_EQ(widest(), 32);
+  EXPECT_GT(smallest_need(question)->bytes, question.memory);
+  const auto devices = smallest_cluster(question);
+  ASSERT_TRUE(devices);
+  EXPECT_LE(*devices, 512);
+  EXPECT_THAT(message_of<ConfigError>([&] { make_plans(question); }), HasSubstr("--workers " + std::to_string(*devices)));
+  question.workers = *devices;
+  const Plan plan = make_plans(question).exact.front();
+  EXPECT_GT(plan.choice.program.tensor, 4);
+  EXPECT_LE(plan.bytes.total(), question.memory);
+}
+
+TEST(Plan, AFixedTensorAxisMayBeWiderThanAHost) {
+  const graph::Graph graph = network("vgg16");
+  PlanQuestion question = ask(graph, "p100", 64, 2048);
+  question.fixed = {{"tensor", 16}};
+  for (const Plan& plan : make_plans(question).exact) EXPECT_EQ(plan.choice.program.tensor, 16) << title_of(plan.choice);
+}
+
 TEST(Plan, AdviceBeyondTheClusterNamesALargerOne) {
   const graph::Graph graph = small_gpt(8, 512);
   PlanQuestion question = ask(graph, "laptop", 4, 16);

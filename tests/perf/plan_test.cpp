@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <set>
 
 #include "paceline/base/error.h"
 #include "paceline/base/temporary_folder.h"
@@ -111,7 +112,48 @@ TEST(Plan, SharedLayersArePlannedWhereTheySendLess) {
   const auto data_alone = std::ranges::find_if(found, [](const Choice& mesh) { return mesh.program.data == 8; });
   ASSERT_NE(data_alone, found.end());
   const std::vector<Choice> choices = choices_on(question, *data_alone);
-  EXPECT_EQ(std::ranges::count(choices, std::string("auto"), &Choice::hybrid), 1);
+  std::set<std::pair<int, std::int64_t>> whole, shared;  // stage of ZeRO's and micro-batches
+  for (const Choice& choice : choices)
+    (choice.hybrid == "auto" ? shared : whole).emplace(choice.program.zero, choice.program.micro_batches);
+  EXPECT_EQ(shared, whole);
+  EXPECT_EQ(2 * shared.size(), choices.size());
+  EXPECT_TRUE(shared.contains({3, 2}));
+}
+
+TEST(Plan, SharedLayersGoWithRecomputationAndZero) {
+  const graph::Graph graph = network("alexnet");
+  PlanQuestion question = ask(graph, "p100", 8, 2048);
+  question.fixed = {{"data", 8}, {"zero", 1}};
+  const auto shared = [&](const char* recompute) {
+    for (Choice choice : choices_on(question, meshes(question).front()))
+      if (choice.program.recompute = recompute; choice.hybrid == "auto" && choice.program.micro_batches == 2)
+        return cost_choice(question, choice);
+    throw InternalError("none");
+  };
+  const Plan plain = shared("none"), again = shared("all");
+  EXPECT_LT(again.bytes.total(), plain.bytes.total());
+  EXPECT_GT(again.cost.split.compute, plain.cost.split.compute);
+  EXPECT_THAT(settings_of(plain.choice), testing::IsSupersetOf({"parallel.hybrid=\"auto\"", "parallel.zero=1", "train.micro_batches=2"}));
+  question.memory = plain.bytes.total() / 3;
+  question.fixed["tensor"] = question.fixed["pipeline"] = 1;
+  const Plans tight = make_plans(question);
+  EXPECT_TRUE(std::ranges::any_of(tight.exact, [](const Plan& plan) { return plan.choice.hybrid == "auto"; }));
+}
+
+TEST(Plan, TheBottleneckIsWhatWouldHelpMost) {
+  Plan plan;
+  plan.cost.seconds = 10, plan.cost.bottleneck = "compute";
+  EXPECT_EQ(plan.bottleneck(), "compute");
+  plan.gains = {{"processor", 9.8}, {"memory bandwidth", 6}, {"links", 10}};
+  EXPECT_EQ(plan.bottleneck(), "memory bandwidth");
+  plan.gains = {{"processor", 10}, {"links", 10}};
+  EXPECT_EQ(plan.bottleneck(), "compute") << "nothing helps";
+  plan.gains = {{"processor", 9}};
+  plan.cost.bottleneck = "bubble";
+  EXPECT_EQ(plan.bottleneck(), "bubble");
+  const graph::Graph resnet = network("resnet50"), vgg = network("vgg16");
+  EXPECT_EQ(make_plans(ask(resnet, "skylake", 1, 32)).exact.front().bottleneck(), "memory bandwidth");
+  EXPECT_EQ(make_plans(ask(vgg, "p100", 1, 32)).exact.front().bottleneck(), "processor");
 }
 
 TEST(Plan, OthersStandApart) {

@@ -100,6 +100,22 @@ TEST(Profile, IsOfOneNetworkAndOneSizeOfIt) {
   EXPECT_THAT(refusal(), AllOf(HasSubstr("x.json"), HasSubstr("lenet5"), HasSubstr("mlp")));
 }
 
+TEST(Profile, IsOfTheClustersKindOfDevice) {
+  Profile of = profile();
+  const auto refusal = [&](const char* cluster) {
+    return message_of<ConfigError>([&] { require_device(of, find_cluster(cluster), "x.json"); });
+  };
+  of.device = "cpu";
+  require_device(of, find_cluster("skylake"), "x.json");
+  EXPECT_THAT(refusal("h100"), AllOf(HasSubstr("x.json"), HasSubstr("cpu"), HasSubstr("h100"), HasSubstr("gpu"), HasSubstr("device=cuda")));
+  of.device = "nvidia_h200";
+  require_device(of, find_cluster("h100"), "x.json");
+  EXPECT_THAT(refusal("skylake"), AllOf(HasSubstr("nvidia_h200"), HasSubstr("skylake"), HasSubstr("train.device=cpu")));
+  Cluster unsaid = find_cluster("skylake");
+  unsaid.device.kind.clear();
+  require_device(of, unsaid, "x.json");
+}
+
 TEST(Profile, ReadsBack) { EXPECT_TRUE(read_profile(to_json(profile()), "x.json") == profile()) << to_json(profile()); }
 
 TEST(Profile, NamesFileAndPlaceOfWhatIsWrong) {
