@@ -61,6 +61,7 @@ class ProcessesExecutor final : public Central {
         minibatches_(ps().replica, ps().deadline()),
         recovery_(recover_from(beginning())),
         holders_(leader(), orders_) {
+    concurrent_->assigns();
     options_.order = [this](int worker) { return orders_.order(worker); };
     options_.answered = [this](int worker, std::string_view answer) { orders_.answered(worker, answer); };
     options_.next_task = [this](int worker, bool visits, bool& finished) { return next_task(worker, visits, finished); };
@@ -274,7 +275,7 @@ class ProcessesExecutor final : public Central {
       throw;
     }
     const ps::Task task = minibatches_.assign(worker);
-    if (recovery_->journals()) concurrent_->assign(worker, task.step);
+    concurrent_->assign(worker, task.step);
     changed_.notify_all();
     return task;
   }

@@ -229,7 +229,8 @@ void ConcurrentServer::refuse_now(int worker, const Push& push) {
 
 bool ConcurrentServer::is_duplicate(int worker, const Push& push) {
   presence(worker).heard = clock_.now();
-  if (!server_->handled(push.number)) return false;
+  const bool assigned_elsewhere = assigns_ && !journal_ && push.number > 0 && presence(worker).assigned != push.number;
+  if (!assigned_elsewhere && !server_->handled(push.number)) return false;
   if (std::exchange(presence(worker).computes, false)) {  // otherwise it retries its own push
     note(Journal::Kind::duplicate, worker);
     server_->ignore_duplicate(worker);
@@ -252,6 +253,7 @@ void ConcurrentServer::resume(int worker, const Push& push) {
 
 void ConcurrentServer::assign(int worker, std::int64_t number) {
   const std::scoped_lock both(state_, memory_);
+  presence(worker).assigned = number;
   note(Journal::Kind::assigned, worker, Push{}, Report{.number = number});
 }
 

@@ -51,6 +51,9 @@ class ConcurrentServer {
   PeerError overdue(int worker);
   /// The worker has seen that its gradient is not finite, and does not send it.
   void refuse(int worker, const Push& push = {});
+  /// Server 0: minibatches are assigned to workers; called before anyone joins. Without a journal only a worker's own is taken: another
+  /// number was assigned by a server that is gone, even if the worker has pulled from this one meanwhile.
+  void assigns() { assigns_ = true; }
   /// Server 0: a minibatch was assigned to a worker, or is complete on all servers.
   void assign(int worker, std::int64_t number);
   void complete(int worker, const Completed& minibatch);
@@ -104,6 +107,7 @@ class ConcurrentServer {
     bool returns = false;                // to a restarted server, with its next pull
     bool expected = false;               // it or its server was lost, and it keeps its place in the round until it is back
     int changes = 0;                     // how many times it joined or left
+    std::int64_t assigned = 0;           // number of the last minibatch
     Nanoseconds heard{0};
   };
   Presence& presence(int worker);
@@ -140,7 +144,8 @@ class ConcurrentServer {
   std::condition_variable changed_;
   std::vector<Presence> presence_;
   bool began_again_ = false, awaits_state_;
-  std::string closed_;  // why
+  bool assigns_ = false;  // assign() is called with every minibatch
+  std::string closed_;    // why
 };
 
 }  // namespace paceline::ps

@@ -78,6 +78,24 @@ TEST(ConcurrentServer, WhatWasPulledFromALostServerCountsForNothing) {
   EXPECT_EQ(parameters_of(*concurrent), Floats(6, -2));
 }
 
+/// A worker may repeat a pull that the lost server did not answer, and compute the minibatch which that one had assigned.
+TEST(ConcurrentServer, AMinibatchThatALostServerAssignedCountsForNothing) {
+  const auto lost = make_concurrent(with("bsp"), 2, 6);
+  const auto concurrent = begun_again(*lost, with("bsp"), 2, 6);
+  concurrent->assigns();
+  Floats one(6, 1), two(6, 2);
+  concurrent->join(0), concurrent->join(1);
+  EXPECT_EQ(outcome_of_pull(*concurrent, 0), "");
+  concurrent->push(0, two.data(), {.rate = 1, .number = 9});
+  EXPECT_EQ(parameters_of(*concurrent), Floats(6, 0));
+  for (const int worker : {0, 1}) {
+    concurrent->assign(worker, 8 + worker);
+    EXPECT_EQ(outcome_of_pull(*concurrent, worker), "");
+    concurrent->push(worker, one.data(), {.rate = 1, .number = 8 + worker});
+  }
+  EXPECT_EQ(parameters_of(*concurrent), Floats(6, -1));
+}
+
 TEST(ConcurrentServer, TheOnlyServerWaitsForThoseWhoWereThere) {
   const auto lost = make_concurrent(with("bsp"), 2, 6);
   const auto concurrent = begun_again(*lost, with("bsp"), 2, 6);
