@@ -5,6 +5,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/perf/attribution.h"
+#include "paceline/perf/played_step.h"
 #include "paceline/perf/prices.h"
 
 namespace paceline::perf {
@@ -16,34 +17,11 @@ using Exchange = Action::Exchange;
 
 constexpr Axis kAxes[] = {Axis::data, Axis::pipeline, Axis::tensor, Axis::server};
 
-/// How well a step's communication is known.
-struct TalkDoubt {
-  ByAxis seconds, error_s;
-  std::map<std::string_view, double> outside;  // seconds by Price::outside
-
-  void add(Axis axis, const Price& price) {
-    seconds[axis] += price.seconds, error_s[axis] += price.doubt * price.seconds;
-    if (!price.outside.empty()) outside[price.outside] += price.seconds;
-  }
-  double error(const ByAxis& exposed) const {
-    double sum = 0;
-    for (const Axis axis : kAxes)
-      if (seconds[axis] > 0) sum += error_s[axis] / seconds[axis] * exposed[axis];
-    return sum;
-  }
-  /// About most of what lies outside, if that is much.
-  std::vector<std::string> notes() const {
-    constexpr double kMuch = 0.1;
-    double all = 0;
-    for (const auto& [note, spent] : outside) all += spent;
-    if (all <= kMuch * seconds.sum()) return {};
-    return {std::string(std::ranges::max_element(outside, {}, [](const auto& each) { return each.second; })->first)};
-  }
-};
-
-/// Seconds of a stage's actions, behind those of the stages before it; what it sends and for how long goes to `stage`.
-void add_durations(std::vector<double>& durations, StageCost& stage, int rank, const schedule::Program& program,
-                   const schedule::ProgramSettings& settings, const ComputeTimes& times, Prices& prices, double crowd, TalkDoubt& doubt) {
+/// Seconds of a stage's actions, behind those of the stages before it; what it sends and for how long goes to `step`.
+void add_durations(std::vector<double>& durations, PlayedStep& step, int rank, const schedule::Program& program,
+                   const schedule::ProgramSettings& settings, const ComputeTimes& times, Prices& prices, double crowd) {
+  StageCost& stage = step.stages[static_cast<std::size_t>(rank)];
+  double& busy = step.busy[static_cast<std::size_t>(rank)];
   double idle = 0;  // of the device, behind the last pass
   std::vector<std::int64_t> samples_of;
   for (int micro_batch = 0; micro_batch < settings.parts(); ++micro_batch) samples_of.push_back(settings.samples_of(micro_batch));
@@ -55,7 +33,7 @@ void add_durations(std::vector<double>& durations, StageCost& stage, int rank, c
       if (action.lane != Action::Lane::compute) seconds *= crowd;
     } else if (action.kind == Action::Kind::communicate) {
       const Price price = prices.of(action, rank, times);
-      doubt.add(action.axis, price);
+      step.doubt.add(action.axis, price);
       seconds = price.seconds + crowd * prices.page_seconds(action);
       stage.communication[action.axis] += seconds, stage.bytes[action.axis] += price.bytes;
       if (action.axis == Axis::tensor && action.lane == Action::Lane::compute) {
@@ -64,6 +42,7 @@ void add_durations(std::vector<double>& durations, StageCost& stage, int rank, c
       }
     }
     durations.push_back(seconds);
+    if (action.lane == Action::Lane::compute) busy += seconds;
   }
 }
 
@@ -138,6 +117,27 @@ void add_interval(StepCost& step, const schedule::ProgramSettings& settings, con
   step.low = std::max(0.0, step.seconds - error), step.high = step.seconds + error;
 }
 
+PlayedStep play_priced(const CostModel::ShortStep& written, const ComputeTimes& times, const CostOptions& options, Prices& prices,
+                       const Cluster& cluster) {
+  const auto& [stages, settings] = written;
+  if (std::ssize(stages) != settings.pipeline) throw InternalError("a step has one program for each stage of the pipeline");
+  PlayedStep step;
+  step.stages.resize(stages.size()), step.busy.resize(stages.size());
+  std::vector<double> durations;
+  std::size_t actions = 0;
+  for (const schedule::Program& program : stages) actions += program.size();
+  durations.reserve(actions);
+  for (std::size_t stage = 0; stage < stages.size(); ++stage)
+    add_durations(durations, step, static_cast<int>(stage), stages[stage], settings, times, prices, std::max(options.crowd, 1.0));
+  const Play played =
+      play(stages, durations, {.slowdown = cluster.device.slowdown_factor(), .turns = turns_of(cluster, settings, options)});
+  step.seconds = played.seconds;
+  const bool splits = options.splits || options.jitter.distribution != "constant";  // how late the slowest is depends on its computing
+  for (std::size_t stage = 0; splits && stage < stages.size(); ++stage)
+    step.stages[stage].split = split_of(played, stages, static_cast<int>(stage));
+  return step;
+}
+
 }  // namespace
 
 void scale(StepCost& cost, double factor) {
@@ -162,29 +162,31 @@ CostModel::~CostModel() = default;
 
 StepCost CostModel::cost(std::span<const schedule::Program> stages, const schedule::ProgramSettings& settings, const ComputeTimes& times,
                          const CostOptions& options) const {
-  if (std::ssize(stages) != settings.pipeline) throw InternalError("a step has one program for each stage of the pipeline");
   Prices prices(cluster_, settings, options, *collectives_);
+  return finished(play_priced({stages, settings}, times, options, prices, cluster_), stages, settings, times, options, prices);
+}
+
+std::optional<StepCost> CostModel::cost_of_longer(const WriteStep& write, const schedule::ProgramSettings& settings,
+                                                  const ComputeTimes& times, const CostOptions& options, std::int64_t round) const {
+  ensure(!options.asynchronous, "steps that wait in a queue are played as they are");
+  Prices prices(cluster_, settings, options, *collectives_);
+  std::optional<PlayedStep> whole =
+      play_longer([&](std::int64_t micro_batches) { return play_priced(write(micro_batches), times, options, prices, cluster_); },
+                  settings.micro_batches, round);
+  if (!whole) return std::nullopt;
+  return finished(std::move(*whole), {}, settings, times, options, prices);
+}
+
+StepCost CostModel::finished(PlayedStep played, std::span<const schedule::Program> stages, const schedule::ProgramSettings& settings,
+                             const ComputeTimes& times, const CostOptions& options, const Prices& prices) const {
+  const double around = times.around_seconds(settings.samples) * std::max(options.crowd, 1.0);
   StepCost step;
-  step.stages.resize(stages.size());
-  TalkDoubt doubt;
-  std::vector<double> durations;
-  const double crowd = std::max(options.crowd, 1.0);
-  std::size_t actions = 0;
-  for (const schedule::Program& program : stages) actions += program.size();
-  durations.reserve(actions);
-  for (std::size_t stage = 0; stage < stages.size(); ++stage)
-    add_durations(durations, step.stages[stage], static_cast<int>(stage), stages[stage], settings, times, prices, crowd, doubt);
-  const Play played =
-      play(stages, durations, {.slowdown = cluster_.device.slowdown_factor(), .turns = turns_of(cluster_, settings, options)});
-  const double around = times.around_seconds(settings.samples) * crowd;
   step.seconds = played.seconds + around;
-  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
-    step.stages[stage].split = split_of(played, stages, static_cast<int>(stage));
-    step.stages[stage].split.compute += around;
-  }
+  step.stages = std::move(played.stages);
+  for (StageCost& stage : step.stages) stage.split.compute += around;
   add_up(step, options.asynchronous ? 0 : slowest_of(options.jitter, prices.place().ranks()) - 1);
   if (options.asynchronous) add_queue(step, stages, prices, times, settings.data, options.between_s);
-  add_interval(step, settings, times, doubt);
+  add_interval(step, settings, times, played.doubt);
   step.bottleneck = bottleneck_of(step.split);
   return step;
 }

@@ -7,8 +7,10 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <tuple>
@@ -22,6 +24,8 @@
 namespace paceline::perf {
 
 class CollectiveCosts;
+class Prices;
+struct PlayedStep;
 
 inline constexpr std::size_t kProgramAxes = 4;
 /// A value for each axis of a program: data, pipeline, tensor, server.
@@ -71,6 +75,7 @@ struct CostOptions {
   double between_s = 0;           // asynchronous: of steps that a worker makes on its own between two visits to the servers
   std::int64_t server_hosts = 0;  // links that the servers have; 0: each server has its own
   double crowd = 1;               // ranks of a host for each of its devices; more than 1: they take turns on them
+  bool splits = true;             // whether to say where the seconds go; else only the seconds are of use
 };
 
 /// Keeps the costs of collectives, so that thousands of programs on one cluster are cheap. Not thread-safe.
@@ -87,6 +92,15 @@ class CostModel {
   StepCost cost(std::span<const schedule::Program> stages, const schedule::ProgramSettings& settings, const ComputeTimes& times,
                 const CostOptions& options = {}) const;
 
+  /// A step of many micro-batches, from programs of the same step with fewer of them; `round`, and when there is nothing: played_step.h.
+  struct ShortStep {
+    std::span<const schedule::Program> stages;
+    const schedule::ProgramSettings& settings;
+  };
+  using WriteStep = std::function<ShortStep(std::int64_t micro_batches)>;
+  std::optional<StepCost> cost_of_longer(const WriteStep& write, const schedule::ProgramSettings& settings, const ComputeTimes& times,
+                                         const CostOptions& options, std::int64_t round) const;
+
   /// Seconds of a collective among the ranks of an axis, and the algorithm that "auto" takes.
   double collective_seconds(const schedule::Action& action, const schedule::ProgramSettings& settings) const;
   std::string algorithm_of(const schedule::Action& action, const schedule::ProgramSettings& settings) const;
@@ -94,6 +108,9 @@ class CostModel {
   const Cluster& cluster() const { return cluster_; }
 
  private:
+  /// With what lies around the programs, and the wait for other workers.
+  StepCost finished(PlayedStep played, std::span<const schedule::Program> stages, const schedule::ProgramSettings& settings,
+                    const ComputeTimes& times, const CostOptions& options, const Prices& prices) const;
   /// expected_maximum(), kept: it is an integral.
   double slowest_of(const Jitter& jitter, std::int64_t ranks) const;
 

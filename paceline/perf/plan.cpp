@@ -101,7 +101,7 @@ class Search {
     if (!candidate.fitted) return fit(candidate) && raise(seconds, costs_.bound(*candidate.fitted));
     try {
       if (!std::exchange(candidate.estimated, true)) return raise(seconds, costs_.estimate(*candidate.fitted).value_or(0) / kSurely);
-      costs_.add_cost(*candidate.fitted);
+      costs_.add_seconds(*candidate.fitted);
     } catch (const ConfigError&) {  // the strategy cannot do it
       return false;
     }
@@ -136,12 +136,19 @@ class Search {
     double last = 0;  // seconds of the slowest row so far
     for (std::size_t i = 0; i < plans_.exact.size(); ++i) {
       Plan& plan = plans_.exact[i];
-      if (i >= question_.rows && plan.step_s() - most_exposed(plan.cost) > last) continue;
-      improve(plan);
+      const auto comes_into_it = [&](double saved) { return i < question_.rows || plan.step_s() - saved <= last; };
+      if (!comes_into_it(most_sent(plan.cost))) continue;
+      costs_.add_cost(plan);
+      if (comes_into_it(most_exposed(plan.cost))) improve(plan);
       if (i < question_.rows) last = std::max(last, plan.step_s());
     }
   }
-  /// What other buckets could save at most.
+  /// What other buckets could save at most; and more than that, which is known before.
+  static double most_sent(const StepCost& cost) {
+    double most = 0;
+    for (const StageCost& stage : cost.stages) most = std::max(most, stage.communication[schedule::Action::Axis::data]);
+    return most;
+  }
   static double most_exposed(const StepCost& cost) {
     double most = 0;
     for (const StageCost& stage : cost.stages) most = std::max(most, stage.split.exposed[schedule::Action::Axis::data]);
@@ -154,9 +161,10 @@ class Search {
     for (const Choice& other : with_buckets(plan.choice)) {
       std::optional<Plan> better = costs_.fitted(other);
       if (!better || (about && costs_.estimate(*better).value_or(0) > kHardly * *about)) continue;
-      costs_.add_cost(*better);
+      costs_.add_seconds(*better);
       ++plans_.costed;
       if (better->step_s() >= plan.step_s()) continue;
+      costs_.add_cost(*better);
       plan = std::move(*better);
       if (about) about = costs_.estimate(plan);
     }

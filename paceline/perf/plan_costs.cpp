@@ -16,7 +16,8 @@ namespace {
 
 using schedule::Action;
 
-constexpr double kSamples = 1e6;  // for which device-hours and money are given
+constexpr std::int64_t kLeastRound = 8;  // micro-batches: fewer may not show yet what a short pipeline comes to
+constexpr double kSamples = 1e6;         // for which device-hours and money are given
 
 void twice(Quantity& quantity) { quantity.value *= 2; }
 
@@ -54,6 +55,11 @@ std::vector<std::vector<int>> by_rank(const std::vector<graph::Units>& stages, i
       pairs.insert(pairs.end(), {static_cast<int>(units.first), static_cast<int>(units.last)});
   }
   return made;
+}
+
+bool puts_off_weights(const schedule::ProgramSettings& program) {
+  return program.pipeline > 1 &&
+         schedule::puts_off_weights(find(schedule::pipelines(), "parallel.schedule", program.schedule).make, program.chunks);
 }
 
 }  // namespace
@@ -168,8 +174,7 @@ double PlanCosts::bound(const Choice& choice) const {
 double PlanCosts::bound(const Plan& fitted) const {
   const schedule::ProgramSettings& program = fitted.choice.program;
   const std::int64_t samples = std::max<std::int64_t>(program.samples / program.micro_batches, 1);
-  const bool puts_off = program.pipeline > 1 &&
-                        schedule::puts_off_weights(find(schedule::pipelines(), "parallel.schedule", program.schedule).make, program.chunks);
+  const bool puts_off = puts_off_weights(program);
   const auto count = static_cast<double>(program.micro_batches);
   double least = 0, there = 0, back = 0;  // the way of the first micro-batch to a rank, and of the last one's gradients from it
   for (const std::vector<int>& held : program.stages) {
@@ -199,16 +204,27 @@ std::vector<schedule::Program> PlanCosts::programs(const Choice& choice) const {
   return strategy_of(choice).programs(model_of(choice), choice.program);
 }
 
-StepCost PlanCosts::model_cost(const Variant& variant, const Choice& choice, const std::vector<schedule::Program>& stages) const {
+PlanSteps& PlanCosts::steps_of(const Choice& choice) const {
+  auto made = std::make_unique<PlanSteps>(choice, [this](const Choice& any) { return programs(any); });
+  const bool by_stage = question_.cluster.device.page_bandwidth.value > 0;
+  if (!steps_ || !made->same_as(*steps_, by_stage)) steps_ = std::move(made);
+  return *steps_;
+}
+
+CostOptions PlanCosts::options_of(const Choice& choice, bool splits) const {
+  return {.jitter = question_.jitter, .asynchronous = strategy_of(choice).asynchronous, .crowd = question_.crowd, .splits = splits};
+}
+
+StepCost PlanCosts::model_cost(const Variant& variant, const PlanSteps::Step& step, bool splits) const {
+  const auto& [choice, stages] = step;
   const ComputeTimes& times = variant.times_of(question_, choice);
   const PlanStrategy& strategy = strategy_of(choice);
-  StepCost cost = variant.model.cost(stages, choice.program, times,
-                                     {.jitter = question_.jitter, .asynchronous = strategy.asynchronous, .crowd = question_.crowd});
+  StepCost cost = variant.model.cost(stages, choice.program, times, options_of(choice, splits));
   // Where there is no server, nobody's gradients are late: workers average with a neighbour's replica as it is.
   const auto visits = [](const schedule::Program& program) {
     return std::ranges::any_of(program, [](const Action& action) { return action.axis == Action::Axis::server; });
   };
-  if (std::ranges::none_of(stages, visits)) cost.staleness = 0;
+  if (cost.staleness > 0 && std::ranges::none_of(stages, visits)) cost.staleness = 0;
   if (strategy.period <= 1) return cost;
   // Between meetings every worker is alone.
   const std::vector<schedule::Program> single = question_.strategies.alone.programs(model_of(choice), choice.program);
@@ -227,27 +243,50 @@ std::optional<double> PlanCosts::estimate(const Plan& fitted) const {
   const schedule::ProgramSettings& program = fitted.choice.program;
   const std::int64_t fewer = 2 * program.pipeline, more = 3 * program.pipeline;
   if (question_.measured || program.micro_batches < 2 * more || program.samples % program.micro_batches != 0) return std::nullopt;
+  PlanSteps& steps = steps_of(fitted.choice);
+  const Variant& cluster = *variants_.front();
   const auto seconds = [&](std::int64_t micro_batches) {
-    Choice part = fitted.choice;
-    part.program.micro_batches = micro_batches, part.program.samples = program.samples / program.micro_batches * micro_batches;
-    return model_cost(*variants_.front(), part, programs(part)).seconds;
+    return steps.cost(cluster.name, micro_batches, /*splits=*/false, [&] { return model_cost(cluster, steps.with(micro_batches), false); })
+        .seconds;
   };
   const double first = seconds(fewer), second = seconds(more);
   const auto each = (second - first) / static_cast<double>(more - fewer);
   return (second + static_cast<double>(program.micro_batches - more) * each) * correction(fitted.choice);
 }
 
-StepCost PlanCosts::cost(const Variant& variant, const Choice& choice, const std::vector<schedule::Program>& stages) const {
-  StepCost cost = model_cost(variant, choice, stages);
+std::optional<StepCost> PlanCosts::cost_of_longer(const Variant& variant, PlanSteps& steps, bool splits) const {
+  const Choice& choice = steps.choice();
+  const PlanStrategy& strategy = strategy_of(choice);
+  if (strategy.asynchronous || strategy.period > 1 || !steps.has_shorter()) return std::nullopt;
+  const schedule::ProgramSettings& program = choice.program;
+  std::int64_t round = (kLeastRound + program.pipeline - 1) / program.pipeline * program.pipeline;
+  if (splits && puts_off_weights(program)) round *= 2;  // the stages' splits settle later than the step's seconds do
+  const auto write = [&](std::int64_t micro_batches) {
+    const PlanSteps::Step& step = steps.with(micro_batches);
+    return CostModel::ShortStep{step.programs, step.choice.program};
+  };
+  return variant.model.cost_of_longer(write, program, variant.times_of(question_, choice), options_of(choice, splits), round);
+}
+
+StepCost PlanCosts::cost(const Variant& variant, const Choice& choice, bool splits) const {
+  PlanSteps& steps = steps_of(choice);
+  StepCost cost = steps.cost(variant.name, choice.program.micro_batches, splits, [&] {
+    std::optional<StepCost> longer = cost_of_longer(variant, steps, splits);
+    return longer ? std::move(*longer) : model_cost(variant, steps.whole(), splits);
+  });
   scale(cost, correction(choice));
   return cost;
+}
+
+void PlanCosts::add_seconds(Plan& plan) const {
+  plan.cost = cost(*variants_.front(), plan.choice, /*splits=*/false);
+  if (question_.measured) plan.measured_s = question_.measured(plan.choice).value_or(0);
 }
 
 void PlanCosts::add_cost(Plan& plan) const {
   const Variant& cluster = *variants_.front();
   const schedule::ProgramSettings& program = plan.choice.program;
-  const std::vector<schedule::Program> stages = programs(plan.choice);
-  plan.cost = cost(cluster, plan.choice, stages);
+  plan.cost = cost(cluster, plan.choice, /*splits=*/true);
   if (question_.measured) plan.measured_s = question_.measured(plan.choice).value_or(0);
   const auto workers = static_cast<double>(plan.choice.workers());
   plan.samples_per_s = strategy_of(plan.choice).asynchronous ? plan.cost.steps_per_s * static_cast<double>(program.samples)
@@ -267,7 +306,7 @@ void PlanCosts::add_cost(Plan& plan) const {
   plan.device_hours = workers * kSamples / plan.samples_per_s / 3600;
   plan.money = plan.device_hours * question_.price;
   std::int64_t largest = 0;
-  for (const schedule::Program& stage : stages)
+  for (const schedule::Program& stage : steps_of(plan.choice).shortest().programs)  // with the messages of all
     for (const Action& action : stage)
       if (action.kind == Action::Kind::communicate && action.axis == Action::Axis::data && action.elements > largest &&
           action.exchange < Action::Exchange::barrier) {
@@ -278,9 +317,8 @@ void PlanCosts::add_cost(Plan& plan) const {
 
 void PlanCosts::add_gains(Plan& plan) const {
   plan.gains.clear();
-  const std::vector<schedule::Program> stages = programs(plan.choice);
   for (std::size_t i = 1; i < variants_.size(); ++i)
-    plan.gains.push_back({variants_[i]->name, cost(*variants_[i], plan.choice, stages).seconds});
+    plan.gains.push_back({variants_[i]->name, cost(*variants_[i], plan.choice, /*splits=*/false).seconds});
 }
 
 }  // namespace paceline::perf

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "paceline/perf/plan.h"
+#include "paceline/perf/plan_steps.h"
 
 namespace paceline::perf {
 
@@ -24,6 +25,8 @@ class PlanCosts {
   /// About what a step will cost, from two steps of fewer micro-batches: behind a pipeline's beginning each takes as long as the one
   /// before. Nothing where there are few of them, or where steps that were run say more.
   std::optional<double> estimate(const Plan& fitted) const;
+  /// The seconds of the cost alone, by which plans are ranked; where they go takes longer to find out. ConfigError as below.
+  void add_seconds(Plan& plan) const;
   /// Fills in what follows from the cost. ConfigError where the strategy cannot do it.
   void add_cost(Plan& plan) const;
   void add_gains(Plan& plan) const;
@@ -33,8 +36,13 @@ class PlanCosts {
  private:
   struct Variant;  // the cluster, or the cluster with one part twice as fast
   const PlanStrategy& strategy_of(const Choice& choice) const;
-  StepCost model_cost(const Variant& variant, const Choice& choice, const std::vector<schedule::Program>& stages) const;
-  StepCost cost(const Variant& variant, const Choice& choice, const std::vector<schedule::Program>& stages) const;
+  PlanSteps& steps_of(const Choice& choice) const;
+  CostOptions options_of(const Choice& choice, bool splits) const;
+  StepCost model_cost(const Variant& variant, const PlanSteps::Step& step, bool splits) const;
+  /// As runs of this kind were off; `splits`: with where the seconds go.
+  StepCost cost(const Variant& variant, const Choice& choice, bool splits) const;
+  /// From shorter steps, where that pays (played_step.h).
+  std::optional<StepCost> cost_of_longer(const Variant& variant, PlanSteps& steps, bool splits) const;
   double correction(const Choice& choice) const;
   const schedule::ProgramModel& model_of(const Choice& choice) const;
   double pass_seconds(const Choice& choice, std::int64_t samples, bool recomputes) const;
@@ -49,6 +57,7 @@ class PlanCosts {
   mutable std::map<std::tuple<int, bool, std::string, int>, schedule::ProgramModel> models_;
   mutable std::map<std::tuple<int, bool, std::int64_t>, std::vector<double>> exchanges_;  // of units [0, i)
   mutable std::map<std::vector<std::string>, double> corrections_;
+  mutable std::unique_ptr<PlanSteps> steps_;  // of the last choice
 };
 
 }  // namespace paceline::perf

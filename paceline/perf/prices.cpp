@@ -49,12 +49,15 @@ Price Prices::of(const Action& action, int stage, const ComputeTimes& times) {
     case Exchange::push: return {server_seconds(action, times), sent_bytes_of(action), link_doubt_[action.axis]};
     default: break;
   }
-  const auto [found, is_new] = known_.try_emplace({action.exchange, action.axis, action.elements, action.element_bytes});
-  if (is_new || found->second.algorithm != action.algorithm) {
+  const Key key{action.exchange, action.axis, action.elements, action.element_bytes};
+  Last& last = last_[static_cast<std::size_t>(action.exchange)][static_cast<std::size_t>(action.axis)];
+  if (!last.known || !(last.key == key)) last = {key, &known_[key]};  // whose place in the map stays
+  Known& known = *last.known;
+  if (known.algorithm.empty() || known.algorithm != action.algorithm) {
     const CollectiveCost& cost = collective(action);
-    found->second = {action.algorithm, {cost.seconds, cost.sent_bytes, doubt(cost, action.axis), cost.outside}};
+    known = {action.algorithm, {cost.seconds, cost.sent_bytes, doubt(cost, action.axis), cost.outside}};
   }
-  return found->second.price;
+  return known.price;
 }
 
 double Prices::page_seconds(const Action& action) const {

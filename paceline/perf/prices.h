@@ -50,6 +50,11 @@ class Prices {
     std::string algorithm;
     Price price;
   };
+  /// Passes repeat their exchanges, one by one.
+  struct Last {
+    Key key;
+    Known* known = nullptr;
+  };
   double doubt(const CollectiveCost& cost, schedule::Action::Axis axis) const;
 
   double send_seconds(const schedule::Action& action, int stage) const;
@@ -67,6 +72,7 @@ class Prices {
   std::array<schedule::Costs, kProgramAxes> costs_;
   ByAxis link_doubt_;
   std::unordered_map<Key, Known, Hash> known_;
+  std::array<std::array<Last, kProgramAxes>, static_cast<std::size_t>(schedule::Action::Exchange::none)> last_;
 };
 
 }  // namespace paceline::perf
