@@ -20,10 +20,6 @@
 namespace paceline::comm {
 namespace {
 
-std::string in_words(const MeshSizes& sizes) {
-  return fmt::format("data={} pipeline={} tensor={}", sizes.data, sizes.pipeline, sizes.tensor);
-}
-
 int& size_on(MeshSizes& sizes, Axis axis) {
   return axis == Axis::data ? sizes.data : axis == Axis::pipeline ? sizes.pipeline : sizes.tensor;
 }
@@ -48,8 +44,8 @@ std::vector<int> host_by_host(const std::vector<int>& hosts) {
 
 MeshSizes resolved(MeshSizes sizes, int ranks) {
   const MeshSizes given = std::exchange(sizes, with_one_rest(sizes));
-  const auto problem = [&](const std::string& why) { return fmt::format("a mesh of {} over {} ranks: {}", in_words(given), ranks, why); };
-  const auto nearest = [&] { return in_words(nearest_mesh(given, ranks, [](const MeshSizes&) { return true; }).value()); };
+  const auto problem = [&](const std::string& why) { return fmt::format("a mesh of {} over {} ranks: {}", mesh_text(given), ranks, why); };
+  const auto nearest = [&] { return mesh_text(nearest_mesh(given, ranks, [](const MeshSizes&) { return true; }).value()); };
   if (ranks < 1) throw ConfigError(problem("the number of ranks must be at least 1"));
   int* const all[] = {&sizes.data, &sizes.pipeline, &sizes.tensor};
   int* rest = nullptr;
@@ -120,7 +116,7 @@ void Mesh::agree() const {
       throw ConfigError(
           fmt::format("ranks were given meshes of different sizes: {} is {} on one and {} on another, and rank {} has {}; "
                       "give all ranks the same",
-                      name_of(kAxes[axis]), least, largest, everyone_->rank(), in_words(sizes_)));
+                      name_of(kAxes[axis]), least, largest, everyone_->rank(), mesh_text(sizes_)));
 }
 
 void Mesh::connect(Axis axis, int size, int color, int key) {

@@ -14,19 +14,7 @@
 namespace paceline::memory {
 namespace estimator {  // with a name: Estimator::Kept has members of these types
 
-struct CategoryName {
-  std::string_view name, help;
-};
-constexpr CategoryName kNames[] = {
-    {"parameters", "stored parameters, and copies of them for matrix products of another type"},
-    {"gradients", "stored gradients"},
-    {"masters", "fp32 copies of parameters and gradients that are stored in 16 bits"},
-    {"moments", "moments of the optimizer"},
-    {"activations", "what forward passes keep for their backward passes"},
-    {"buffers", "temporary tensors of passes and the loss; on a GPU also the batch"},
-    {"communication", "buffers of their own for what goes to other ranks or comes from them"},
-    {"host", "offloaded optimizer state, in host memory instead of the device's"},
-};
+constexpr std::string_view kNames[] = {"parameters", "gradients", "masters", "moments", "activations", "buffers", "communication", "host"};
 
 std::int64_t divided(std::int64_t bytes, std::int64_t parts) { return (bytes + parts - 1) / parts; }
 
@@ -232,8 +220,7 @@ class Ranks {
 
 using namespace estimator;
 
-std::string_view name_of(Category category) { return kNames[static_cast<std::size_t>(category)].name; }
-std::string_view help_of(Category category) { return kNames[static_cast<std::size_t>(category)].help; }
+std::string_view name_of(Category category) { return kNames[static_cast<std::size_t>(category)]; }
 
 std::int64_t Bytes::total() const {
   std::int64_t sum = 0;

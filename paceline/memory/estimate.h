@@ -29,7 +29,6 @@ namespace paceline::memory {
 enum class Category : std::uint8_t { parameters, gradients, masters, moments, activations, buffers, communication, host };
 inline constexpr std::size_t kCategories = 8;
 std::string_view name_of(Category category);
-std::string_view help_of(Category category);
 
 struct Bytes {
   std::array<std::int64_t, kCategories> of = {};

@@ -15,8 +15,6 @@ using schedule::Action;
 using Axis = Action::Axis;
 using Exchange = Action::Exchange;
 
-constexpr Axis kAxes[] = {Axis::data, Axis::pipeline, Axis::tensor, Axis::server};
-
 /// Seconds of a stage's actions, behind those of the stages before it; what it sends and for how long goes to `step`.
 void add_durations(std::vector<double>& durations, PlayedStep& step, int rank, const schedule::Program& program,
                    const schedule::ProgramSettings& settings, const ComputeTimes& times, Prices& prices, double crowd) {
@@ -52,14 +50,14 @@ std::string bottleneck_of(const Split& split) {
                                                     {split.encoding, "encoding"},
                                                     {split.bubble, "bubble"},
                                                     {split.straggling, "stragglers"}};
-  for (const Axis axis : kAxes) parts.emplace_back(split.exposed[axis], std::string(name_of(axis)) + " communication");
+  for (const Axis axis : kAxesOfPrograms) parts.emplace_back(split.exposed[axis], std::string(name_of(axis)) + " communication");
   return std::ranges::max_element(parts, {}, &std::pair<double, std::string>::first)->second;
 }
 
 void add_share(Split& sum, const Split& other, double weight) {
   sum.compute += other.compute * weight, sum.optimizer += other.optimizer * weight, sum.encoding += other.encoding * weight;
   sum.bubble += other.bubble * weight, sum.straggling += other.straggling * weight;
-  for (const Axis axis : kAxes) sum.exposed[axis] += other.exposed[axis] * weight;
+  for (const Axis axis : kAxesOfPrograms) sum.exposed[axis] += other.exposed[axis] * weight;
 }
 
 /// `late`: by how much the slowest of equal workers computes longer than the mean. The stage that computes longest makes all wait for it.
@@ -67,7 +65,7 @@ void add_up(StepCost& step, double late) {
   double slowest = 0;
   for (const StageCost& stage : step.stages) {
     slowest = std::max(slowest, stage.split.compute);
-    for (const Axis axis : kAxes) {
+    for (const Axis axis : kAxesOfPrograms) {
       step.communication[axis] = std::max(step.communication[axis], stage.communication[axis]);
       step.bytes[axis] = std::max(step.bytes[axis], stage.bytes[axis]);
     }

@@ -28,6 +28,8 @@ class Prices;
 struct PlayedStep;
 
 inline constexpr std::size_t kProgramAxes = 4;
+inline constexpr schedule::Action::Axis kAxesOfPrograms[kProgramAxes] = {schedule::Action::Axis::data, schedule::Action::Axis::pipeline,
+                                                                         schedule::Action::Axis::tensor, schedule::Action::Axis::server};
 /// A value for each axis of a program: data, pipeline, tensor, server.
 struct ByAxis {
   std::array<double, kProgramAxes> of{};

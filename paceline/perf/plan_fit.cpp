@@ -12,17 +12,11 @@
 namespace paceline::perf {
 namespace {
 
-std::int64_t need_of(const PlanQuestion& question, const memory::Estimator& network, const Choice& choice) {
-  memory::Plan plan = memory_plan(question, choice);
-  plan.limit = memory_limit(question);  // a cut that fits, where there is one
-  return memory::need_of(network, plan).bytes;
-}
-
 std::optional<SmallestNeed> least_of(const PlanQuestion& question, const memory::Estimator& network) {
   std::optional<SmallestNeed> least;
   for (const Choice& mesh : meshes(question))
     for (const Choice& choice : frugal_choices_on(question, mesh))
-      if (const std::int64_t bytes = need_of(question, network, choice); !least || bytes < least->bytes) least = {bytes, choice};
+      if (const std::int64_t bytes = bytes_needed(question, network, choice); !least || bytes < least->bytes) least = {bytes, choice};
   return least;
 }
 

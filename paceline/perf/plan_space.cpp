@@ -104,11 +104,8 @@ bool any_fits(const PlanQuestion& question, const std::vector<Choice>& meshes) {
   const memory::Estimator network(*question.graph);
   const std::int64_t limit = memory_limit(question);
   return std::ranges::any_of(meshes, [&](const Choice& mesh) {
-    return std::ranges::any_of(frugal_choices_on(question, mesh), [&](const Choice& choice) {
-      memory::Plan plan = memory_plan(question, choice);
-      plan.limit = limit;  // a cut that fits, where there is one
-      return memory::need_of(network, plan).bytes <= limit;
-    });
+    return std::ranges::any_of(frugal_choices_on(question, mesh),
+                               [&](const Choice& choice) { return bytes_needed(question, network, choice) <= limit; });
   });
 }
 
@@ -176,6 +173,12 @@ std::vector<Choice> with_buckets(const Choice& choice) {
     other.program.bucket_bytes = mebibytes << 20;
   }
   return choices;
+}
+
+std::int64_t bytes_needed(const PlanQuestion& question, const memory::Estimator& network, const Choice& choice) {
+  memory::Plan plan = memory_plan(question, choice);
+  plan.limit = memory_limit(question);  // a cut that fits, where there is one
+  return memory::need_of(network, plan).bytes;
 }
 
 memory::Plan memory_plan(const PlanQuestion& question, const Choice& choice) {

@@ -23,6 +23,8 @@ inline constexpr const char* kRecompute[] = {"none", "units", "all"};
 std::vector<Choice> with_buckets(const Choice& choice);
 
 memory::Plan memory_plan(const PlanQuestion& question, const Choice& choice);
+/// Of the rank that needs most.
+std::int64_t bytes_needed(const PlanQuestion& question, const memory::Estimator& network, const Choice& choice);
 /// Of a device.
 std::int64_t memory_limit(const PlanQuestion& question);
 

@@ -10,7 +10,6 @@ namespace {
 
 using Axis = schedule::Action::Axis;
 
-constexpr Axis kAxes[] = {Axis::data, Axis::pipeline, Axis::tensor, Axis::server};
 constexpr double kRounding = 1e-10;  // of a step: rounds that differ by less are the same
 
 std::vector<double*> numbers_of(PlayedStep& step) {
@@ -53,7 +52,7 @@ void TalkDoubt::add(Axis axis, const Price& price) {
 
 double TalkDoubt::error(const ByAxis& exposed) const {
   double sum = 0;
-  for (const Axis axis : kAxes)
+  for (const Axis axis : kAxesOfPrograms)
     if (seconds[axis] > 0) sum += error_s[axis] / seconds[axis] * exposed[axis];
   return sum;
 }

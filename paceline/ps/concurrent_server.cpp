@@ -252,8 +252,10 @@ void ConcurrentServer::resume(int worker, const Push& push) {
 }
 
 void ConcurrentServer::assign(int worker, std::int64_t number) {
-  const std::scoped_lock both(state_, memory_);
+  const std::lock_guard state(state_);
   presence(worker).assigned = number;
+  if (!journal_) return;
+  const std::lock_guard memory(memory_);
   note(Journal::Kind::assigned, worker, Push{}, Report{.number = number});
 }
 

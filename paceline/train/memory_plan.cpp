@@ -63,23 +63,12 @@ namespace {
 
 /// A run of this recipe with the mesh, stage and recomputation of `wanted`. ConfigError if it would be refused.
 memory::Settled settled_as(const memory::Plan& wanted, const Recipe& recipe, const graph::Graph& graph, const RunFacts& run) {
-  Recipe changed = recipe;
-  changed.parallel.data = wanted.data, changed.parallel.pipeline = wanted.pipeline, changed.parallel.tensor = wanted.tensor;
-  changed.parallel.workers = wanted.ranks(), changed.parallel.zero = wanted.zero, changed.train.recompute = wanted.recompute;
-  // Whether the recipe asked for one worker's strategy, or `auto` resolved to it, is no longer known.
-  const bool alone = wanted.data > 1 && strategies::is_alone(recipe.strategy.name);
-  if (alone) changed.strategy.name = strategies::resolve(strategies::kAuto, wanted.data);
+  Recipe changed = on_mesh(recipe, {.data = wanted.data, .pipeline = wanted.pipeline, .tensor = wanted.tensor});
+  changed.parallel.zero = wanted.zero, changed.train.recompute = wanted.recompute;
   validate(changed);
-  check_network(changed, graph, {.data = wanted.data, .pipeline = wanted.pipeline, .tensor = wanted.tensor}, run.own_loss);
-  strategies::AllreduceFacts facts = facts_of(changed, wanted.data, run.place);
-  facts.tensor = wanted.tensor;
-  if (strategies::is_alone(changed.strategy.name)) check_norms(changed.strategy, facts);
-  if (strategies::has_buckets(changed.strategy.name)) {
-    const auto is_spread = [](const graph::Parameter& parameter) { return parameter.spread; };
-    if (changed.parallel.hybrid != "none" || std::ranges::any_of(graph.parameters(), is_spread)) facts.private_entry = graph.network();
-    choose(changed.strategy, facts);
-  }
-  return {plan_of(changed, run.place), alone ? "strategy.name=auto" : ""};
+  check_network(changed, graph, changed.parallel.mesh(), run.own_loss);
+  check_strategy(changed, name_of_divided(changed, graph), run.place);
+  return {plan_of(changed, run.place), lacks_strategy(recipe, wanted.data) ? "strategy.name=auto" : ""};
 }
 
 /// Without train.memory_gb, only the clearly impossible is refused: the formulas are not exact.
@@ -115,6 +104,28 @@ void check_network(const Recipe& recipe, const graph::Graph& graph, const comm::
                     graph.network()));
 }
 
+bool lacks_strategy(const Recipe& recipe, int workers) { return workers > 1 && strategies::is_alone(recipe.strategy.name); }
+
+Recipe on_mesh(Recipe recipe, const comm::MeshSizes& mesh) {
+  recipe.parallel.data = mesh.data, recipe.parallel.pipeline = mesh.pipeline, recipe.parallel.tensor = mesh.tensor;
+  recipe.parallel.workers = recipe.parallel.workers_of_mesh();
+  if (lacks_strategy(recipe, mesh.data)) recipe.strategy.name = strategies::kAuto;
+  recipe.strategy.name = strategies::resolve(recipe.strategy.name, mesh.data);
+  return recipe;
+}
+
+std::string name_of_divided(const Recipe& recipe, const graph::Graph& graph) {
+  const auto is_spread = [](const graph::Parameter& parameter) { return parameter.spread; };
+  return recipe.parallel.hybrid != "none" || std::ranges::any_of(graph.parameters(), is_spread) ? graph.network() : "";
+}
+
+void check_strategy(const Recipe& recipe, const std::string& divided, const RunPlace& place) {
+  strategies::AllreduceFacts facts = facts_of(recipe, static_cast<int>(recipe.parallel.data), place);
+  facts.tensor = static_cast<int>(recipe.parallel.tensor), facts.private_entry = divided;
+  if (strategies::has_buckets(recipe.strategy.name)) choose(recipe.strategy, facts);
+  else if (strategies::is_alone(recipe.strategy.name)) check_norms(recipe.strategy, facts);
+}
+
 void require_memory(const Recipe& recipe, const graph::Graph& graph, const memory::Plan& plan, const RunFacts& run,
                     const std::vector<graph::Units>& stages) {
   const memory::Limit limit = limit_of(recipe, run.place);
@@ -133,11 +144,14 @@ void require_memory(const Recipe& recipe, nn::Model& model, const memory::Plan& 
   const std::int64_t bytes = bytes_in(plan.zero);
   if (limit.bytes <= 0 || bytes <= allowed) return;
   int stage = plan.zero;
-  while (stage < 3 && bytes_in(stage) > allowed) ++stage;
-  throw ConfigError(fmt::format(
-      "the parameters, gradients and moments of this program's module take {} on each of {} ranks, but {} allows {}; use {}",
-      memory::readable(bytes), plan.ranks(), limit.source, memory::readable(allowed),
-      bytes_in(stage) <= allowed ? fmt::format("parallel.zero={}", stage) : "parallel.zero=3 on more ranks, or a smaller module"));
+  const bool shards = strategies::has_buckets(strategies::resolve(recipe.strategy.name, plan.data));
+  while (shards && stage < 3 && bytes_in(stage) > allowed) ++stage;
+  throw ConfigError(
+      fmt::format("the parameters, gradients and moments of this program's module take {} on each of {} ranks, but {} allows {}; use {}",
+                  memory::readable(bytes), plan.ranks(), limit.source, memory::readable(allowed),
+                  bytes_in(stage) <= allowed ? fmt::format("parallel.zero={}", stage)
+                  : shards                   ? "parallel.zero=3 on more ranks, or a smaller module"
+                                             : "strategy.name=allreduce with parallel.zero, or a smaller module"));
 }
 
 }  // namespace paceline::train

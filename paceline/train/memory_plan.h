@@ -15,6 +15,15 @@ memory::Plan plan_of(const Recipe& recipe, const RunPlace& place = {});
 /// program's, instead of softmax. What the split of layers itself refuses is not checked here.
 void check_network(const Recipe& recipe, const graph::Graph& graph, const comm::MeshSizes& mesh, bool own_loss);
 
+/// Whether the recipe asks for one worker's strategy, or `auto` became it, and so many data-parallel workers need another.
+bool lacks_strategy(const Recipe& recipe, int workers);
+/// The same run on another mesh, all of whose sizes are given.
+Recipe on_mesh(Recipe recipe, const comm::MeshSizes& mesh);
+/// The network, if its data-parallel workers divide some of it; otherwise "".
+std::string name_of_divided(const Recipe& recipe, const graph::Graph& graph);
+/// ConfigError if the strategy refuses its settings on the recipe's mesh, all of whose sizes are set. `divided`: as above.
+void check_strategy(const Recipe& recipe, const std::string& divided, const RunPlace& place = {});
+
 /// What is known of a run besides its recipe.
 struct RunFacts {
   RunPlace place;

@@ -10,41 +10,15 @@
 #include "paceline/comm/nearest_mesh.h"
 #include "paceline/memory/fit.h"
 #include "paceline/nn/module_model.h"
-#include "paceline/schedule/pipeline.h"
-#include "paceline/strategies/allreduce_choices.h"
 #include "paceline/train/from_recipe.h"
 #include "paceline/train/memory_plan.h"
+#include "paceline/train/stages.h"
 
 namespace paceline::train {
 namespace {
 
-/// Whether the recipe asks for one worker's strategy, or `auto` became it, and this mesh needs another.
-bool lacks_strategy(const Recipe& recipe, const comm::MeshSizes& mesh) {
-  return mesh.data > 1 && strategies::is_alone(recipe.strategy.name);
-}
-
-Recipe on_mesh(Recipe recipe, const comm::MeshSizes& mesh) {
-  recipe.parallel.data = mesh.data, recipe.parallel.pipeline = mesh.pipeline, recipe.parallel.tensor = mesh.tensor;
-  recipe.parallel.workers = recipe.parallel.workers_of_mesh();
-  recipe.strategy.name = strategies::resolve(lacks_strategy(recipe, mesh) ? strategies::kAuto : recipe.strategy.name, mesh.data);
-  return recipe;
-}
-
 std::string flags_for(const Recipe& recipe, const comm::MeshSizes& mesh) {
-  return fmt::format("--mesh {}{}", comm::mesh_text(mesh), lacks_strategy(recipe, mesh) ? " strategy.name=auto" : "");
-}
-
-/// ConfigError if the strategy refuses its settings for so many workers. `private_entry`: something that they do not all hold.
-void check_strategy(const Recipe& recipe, const std::string& private_entry) {
-  if (!strategies::has_buckets(recipe.strategy.name)) return;
-  strategies::AllreduceFacts facts = facts_of(recipe, static_cast<int>(recipe.parallel.data), {});
-  facts.private_entry = private_entry;
-  choose(recipe.strategy, facts);
-}
-
-void check_pipeline(const memory::Plan& plan) {
-  schedule::check(find(schedule::pipelines(), "parallel.schedule", plan.schedule),
-                  {.stages = plan.pipeline, .micro_batches = static_cast<int>(plan.micro_batches), .chunks = plan.chunks});
+  return fmt::format("--mesh {}{}", comm::mesh_text(mesh), lacks_strategy(recipe, mesh.data) ? " strategy.name=auto" : "");
 }
 
 /// At most so many stages have weights to train.
@@ -60,11 +34,9 @@ MeshCheck check_by_network(const graph::Graph& graph, bool own_loss) {
   const auto estimator = std::make_shared<const memory::Estimator>(*network);
   return [network, estimator, own_loss](const Recipe& recipe) {
     check_network(recipe, *network, recipe.parallel.mesh(), own_loss);
-    const auto is_spread = [](const graph::Parameter& parameter) { return parameter.spread; };
-    const bool spreads = recipe.parallel.hybrid != "none" || std::ranges::any_of(network->parameters(), is_spread);
-    check_strategy(recipe, spreads ? network->network() : "");
+    check_strategy(recipe, name_of_divided(recipe, *network));
     const memory::Plan plan = plan_of(recipe);
-    check_pipeline(plan);
+    check_schedule(plan);
     const std::int64_t bytes = memory::need_of(*estimator, plan).bytes;  // ConfigError if it cannot be cut or split
     return plan.limit == 0 || bytes <= plan.limit;
   };
@@ -75,7 +47,7 @@ MeshCheck check_by_module(const nn::Model* module) {
   return [most](const Recipe& recipe) {
     check_strategy(recipe, "");
     const memory::Plan plan = plan_of(recipe);
-    check_pipeline(plan);
+    check_schedule(plan);
     return plan.tensor == 1 && (plan.pipeline == 1 || plan.pipeline * plan.chunks <= most);
   };
 }

@@ -15,11 +15,6 @@ namespace {
 
 bool measures(const Recipe& recipe) { return recipe.parallel.costs == "measured"; }
 
-void check_schedule(const Recipe& recipe, const memory::Plan& plan) {
-  check(find(schedule::pipelines(), "parallel.schedule", recipe.parallel.schedule),
-        {.stages = plan.pipeline, .micro_batches = static_cast<int>(plan.micro_batches), .chunks = plan.chunks});
-}
-
 /// Samples of the data's shape, as many as in a micro-batch: their values do not affect how long a layer takes.
 at::Tensor sample_inputs(const data::Info& info, const memory::Plan& plan, const c10::Device& device) {
   std::vector<std::int64_t> shape = {std::max<std::int64_t>(plan.samples / plan.micro_batches, 1)};
@@ -48,6 +43,11 @@ RunFacts facts_of_run(const comm::Mesh& mesh, bool own_loss) {
 
 }  // namespace
 
+void check_schedule(const memory::Plan& plan) {
+  schedule::check(find(schedule::pipelines(), "parallel.schedule", plan.schedule),
+                  {.stages = plan.pipeline, .micro_batches = static_cast<int>(plan.micro_batches), .chunks = plan.chunks});
+}
+
 std::vector<nn::Units> cut_network(const Recipe& recipe, const graph::Graph& graph, const nn::GraphModule::Options& options,
                                    const data::Info& info, const comm::Mesh& mesh, const Clock& clock, bool own_loss) {
   if (recipe.servers()) return {};
@@ -58,7 +58,7 @@ std::vector<nn::Units> cut_network(const Recipe& recipe, const graph::Graph& gra
     require_memory(recipe, graph, plan, run);
     return {};
   }
-  check_schedule(recipe, plan);
+  check_schedule(plan);
   std::vector<nn::Units> stages = memory::cut_stages(graph, plan);
   require_memory(recipe, graph, plan, run, stages);
   if (!measures(recipe)) return stages;
@@ -75,7 +75,7 @@ std::vector<nn::Units> cut_module(const Recipe& recipe, nn::Model& model, const 
   const memory::Plan plan = plan_of(recipe, run.place);
   require_memory(recipe, model, plan, run);
   if (mesh.pipeline().size() == 1) return {};
-  check_schedule(recipe, plan);
+  check_schedule(plan);
   std::vector<graph::UnitCost> costs = pipeline::counted_costs(model);
   if (measures(recipe)) {
     const std::vector<double> times = told_by_first(

@@ -12,6 +12,9 @@
 
 namespace paceline::train {
 
+/// ConfigError if the pipeline's schedule refuses so many stages, micro-batches or chunks.
+void check_schedule(const memory::Plan& plan);
+
 /// By virtual stage; empty if the mesh has one stage. Costs are counted or measured, by parallel.costs, and train.memory_gb limits what a
 /// rank may need; ConfigError if no cut fits, or the network cannot be shared so, before anything is allocated. `options`: of the module
 /// that will be created; `own_loss`: the program's. Collective.

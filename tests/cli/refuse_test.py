@@ -66,7 +66,7 @@ class WrongWords(CliTest):
                 said = self.run_paceline(*launcher, *gpt, *workers, "--mesh", mesh, code=WRONG_INPUT).stderr
                 self.assertIn(f"--mesh {advised}", said)
                 self.run_paceline(*launcher, *gpt, *workers, "--mesh", advised)
-        self.refused(*gpt, "data.batch=16", "--workers", "9", "--mesh", "tensor=9", says=["8 ranks with --mesh data=2,pipeline=1,tensor=4"])
+        self.refused(*gpt, "data.batch=16", "--workers", "9", "--mesh", "tensor=9", says=["8 ranks", "data=2,pipeline=1,tensor=4"])
         self.assertEqual(self.json_of(*gpt, "--workers", "2", "--mesh", "tensor=0")["workers"], 2)
         for command in ("train", "memory"):
             self.refused(command, "--mesh", "data=2,tensor=3", "parallel.tensor=2", says=["--mesh data=2,tensor=3", "parallel.tensor=2"])

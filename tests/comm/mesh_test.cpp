@@ -135,13 +135,13 @@ TEST(Mesh, RefusesSizesThatDoNotMultiplyToTheNumberOfRanks) {
     const auto refusal = [&](const MeshSizes& sizes) { return message_of<ConfigError>([&] { const Mesh mesh(comm, sizes); }); };
     EXPECT_THAT(refusal({.data = 2}), AllOf(HasSubstr("data=2"), HasSubstr("1 ranks"), HasSubstr("is 2")));
     EXPECT_THAT(refusal({.data = 1, .pipeline = 0, .tensor = 0}),
-                AllOf(HasSubstr("only one axis"), HasSubstr("data=1 pipeline=1 tensor=1")));
+                AllOf(HasSubstr("only one axis"), HasSubstr("data=1,pipeline=1,tensor=1")));
     EXPECT_THAT(refusal({.data = -1}), HasSubstr("data=-1"));
   });
   EXPECT_THAT(message_of<ConfigError>([] { resolved({}, 0); }), AllOf(HasSubstr("0 ranks"), HasSubstr("at least 1")));
   play(4, {}, [](Communicator& comm) {
     const auto refusal = [&](const MeshSizes& sizes) { return message_of<ConfigError>([&] { const Mesh mesh(comm, sizes); }); };
-    EXPECT_THAT(refusal({.tensor = 3}), AllOf(HasSubstr("tensor=3"), HasSubstr("4 ranks"), HasSubstr("data=1 pipeline=1 tensor=4")));
+    EXPECT_THAT(refusal({.tensor = 3}), AllOf(HasSubstr("tensor=3"), HasSubstr("4 ranks"), HasSubstr("data=1,pipeline=1,tensor=4")));
     EXPECT_THAT(refusal({.data = 2}), AllOf(HasSubstr("data=2"), HasSubstr("4 ranks")));
     EXPECT_THAT(refusal({.data = 0, .pipeline = 8}), HasSubstr("pipeline=8"));
   });

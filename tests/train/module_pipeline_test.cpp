@@ -208,8 +208,8 @@ TEST(ModulePipeline, Zero3OfASingleUnitIsRefusedBeforeTheStart) {
     const std::atomic<bool> stop = false;
     const Workers workers(recipe, {}, {.bus = bus, .clock = clock, .stop = stop, .workload = whole()});
   };
-  EXPECT_THAT(message_of<ConfigError>(construct), AllOf(HasSubstr("parallel.zero=3"), HasSubstr("this module is a single unit"),
-                                                        HasSubstr("nn::ModuleModel"), HasSubstr("parallel.zero=2")));
+  EXPECT_THAT(message_of<ConfigError>(construct),
+              AllOf(HasSubstr("parallel.zero=3"), HasSubstr("module"), HasSubstr("nn::ModuleModel"), HasSubstr("parallel.zero=2")));
   recipe.parallel.zero = 2;  // as advised
   const Folder alone, folder;
   run_in(folder.path(), recipe, false, 0, whole());
