@@ -14,6 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PRIVATE = ROOT / "build-mutants"
 CORES = len(os.sched_getaffinity(0))
 BUILD_LIMIT_S = 1800
+NO_TEST, ALL_SKIPPED = 77, 78  # in place of exit codes
 
 
 class Commands:
@@ -111,13 +112,17 @@ class Tree:
         return self.run(["ninja", "-C", str(self.home / "build"), f"-j{self.compilers}", target], BUILD_LIMIT_S)
 
     def test(self, target, tests, limit_s):
-        """One run of gtest, or of a Python file, with these tests; (exit code, output)."""
+        """One run of gtest, or of a Python file, with these tests; (exit code, NO_TEST or ALL_SKIPPED, output)."""
         if ".py " in tests[0]:
             outcomes = [self.run([sys.executable, str(self.home / "tests" / test.split()[0]), str(self.home / "build/bin" / target), test.split()[1]],
                                  limit_s) for test in dict.fromkeys(tests)]
             return max(outcomes, key=lambda outcome: 256 if outcome[0] is None else abs(outcome[0]))
         code, output = self.run([str(self.home / "build/bin" / target), "--gtest_filter=" + ":".join(tests), "--gtest_brief=1"], limit_s)
-        return (77, "no test of the program matches") if code == 0 and re.search(r"\b0 tests? from 0 test suites ran", output) else (code, output)
+        if code == 0 and re.search(r"\b0 tests? from 0 test suites ran", output):
+            return NO_TEST, "no test of the program matches"
+        if code == 0 and "[  PASSED  ] 0 tests" in output and "SKIPPED" in output:
+            return ALL_SKIPPED, output
+        return code, output
 
 
 # The work.

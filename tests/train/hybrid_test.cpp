@@ -1,6 +1,6 @@
 // Runs whose data-parallel workers share fully connected layers: the parameters and the curve of one worker, or of plain data parallelism.
 #include <ATen/ATen.h>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/nn/modules/linear.h>
 
 #include "paceline/graph/hybrid.h"
