@@ -10,10 +10,8 @@ add_library(paceline_options INTERFACE)
 target_include_directories(paceline_options INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_features(paceline_options INTERFACE cxx_std_20)
 if(PROJECT_IS_TOP_LEVEL)  # a parent project chooses its own warnings
-  target_compile_options(paceline_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wimplicit-fallthrough>)
-endif()
-if(PACELINE_WERROR)
-  target_compile_options(paceline_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+  target_compile_options(paceline_options INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra $<$<BOOL:${PACELINE_WERROR}>:-Werror> -Wshadow -Wnon-virtual-dtor -Wimplicit-fallthrough>)
 endif()
 # All code may become part of a shared library, Paceline's or a user's; calls of its own functions stay direct.
 target_compile_options(paceline_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fPIC -fno-semantic-interposition>)

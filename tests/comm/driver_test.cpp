@@ -148,7 +148,7 @@ TEST(Start, ACollectiveThatIsGivenUpIsTheLast) {
 // It came, so the other one has nobody to wait for; but its memory is gone.
 TEST(Start, ARankThatGaveUpAfterItCameIsNamed) {
   auto group = local_group(2, {});
-  auto gone = std::make_unique<std::vector<float>>(5000);
+  auto gone = std::make_unique<std::vector<float>>(5000, 1);
   std::vector<float> values(5000, 3);
   const Work work = group[0]->start(allreduce(*gone));
   const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
