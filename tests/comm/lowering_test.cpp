@@ -1,7 +1,4 @@
 // That what runs is what the schedule says: every lowering against the steps of the algorithm that declares it, which a player executes.
-//
-// The paths run here as in a real group, but in one thread: no activity ever blocks, so all ranks advance in turn. Messages go through
-// queues that count them.
 #include "paceline/comm/lowering.h"
 
 #include <gmock/gmock.h>
@@ -9,16 +6,12 @@
 
 #include <cmath>
 #include <cstring>
-#include <deque>
-#include <limits>
-#include <map>
-#include <set>
 
 #include <fmt/format.h>
 
 #include "paceline/base/half.h"
 #include "paceline/base/random.h"
-#include "paceline/comm/reduce.h"
+#include "tests/comm/lowered_ranks.h"
 #include "tests/schedule/player.h"
 
 namespace paceline::comm {
@@ -31,11 +24,6 @@ using schedule::Step;
 
 // Numbers
 // -----------------------------------------------------------------------------------------------------------------------------------
-
-struct Kind {
-  DType dtype;
-  ReduceOp op;
-};
 
 /// One element for the player, added as comm adds two buffers of one element.
 struct Element {
@@ -66,8 +54,6 @@ void store(DType dtype, std::byte* at, double value) {
     case DType::i64: return put(static_cast<std::int64_t>(value));
   }
 }
-
-using Bytes = std::vector<std::byte>;
 
 std::vector<Bytes> inputs_of(const Problem& problem, DType dtype, std::uint64_t seed) {
   std::vector<Bytes> inputs;
@@ -107,9 +93,6 @@ std::vector<Bytes> by_steps(const schedule::Algorithm& algorithm, const Problem&
   return results;
 }
 
-/// Messages between two ranks of different hosts, by size, and what they carry.
-using Lengths = std::map<std::pair<int, int>, std::multiset<std::int64_t>>;
-
 Lengths across_by_steps(const schedule::Algorithm& algorithm, Problem problem, DType dtype) {
   Lengths lengths;
   for (problem.rank = 0; problem.rank < problem.size; ++problem.rank)
@@ -120,122 +103,14 @@ Lengths across_by_steps(const schedule::Algorithm& algorithm, Problem problem, D
   return lengths;
 }
 
-// The path
-// ----------------------------------------------------------------------------------------------------------------------------------
-
-/// All memory is one process's. `hidden`: it counts as private, so that it goes through windows.
-class OneProcess final : public shared::HostMemory {
- public:
-  explicit OneProcess(bool hidden) : hidden_(hidden) {}
-  shared::Location locate(const void* data, std::int64_t) const override {
-    return {hidden_ ? 0U : 1U, reinterpret_cast<std::uint64_t>(data)};
-  }
-  std::byte* address(shared::Location location) override { return reinterpret_cast<std::byte*>(location.offset); }  // NOLINT: an address
-  Memory allocate(std::int64_t bytes) override { return {std::calloc(1, static_cast<std::size_t>(bytes)), std::free}; }
-  shared::Location allocate_block(std::int64_t, int) override { return {}; }
-  std::string gone(int) override { return {}; }
-
- private:
-  bool hidden_;
-};
-
-class Queues {
- public:
-  struct Sent {
-    Tag tag;
-    Bytes bytes;
-  };
-  std::map<std::pair<int, int>, std::deque<Sent>> in_flight;
-  Lengths lengths;
-};
-
-class QueueTransport final : public Transport {
- public:
-  QueueTransport(Queues& queues, int rank) : queues_(queues), rank_(rank) {}
-  std::unique_ptr<Request> send(int peer, Tag tag, const void* data, std::int64_t bytes) override {
-    const auto* first = static_cast<const std::byte*>(data);
-    queues_.in_flight[{rank_, peer}].push_back({tag, {first, first + bytes}});
-    queues_.lengths[{rank_, peer}].insert(bytes);
-    return std::make_unique<Done>();
-  }
-  std::unique_ptr<Request> receive(int peer, Tag tag, void* data, std::int64_t bytes, const Arrival& arrival) override {
-    return std::make_unique<Arriving>(queues_.in_flight[{peer, rank_}], tag, data, bytes, arrival);
-  }
-
- private:
-  struct Done final : Request {
-    bool test() override { return true; }
-  };
-  struct Arriving final : Request {
-    Arriving(std::deque<Queues::Sent>& queue, Tag tag, void* data, std::int64_t bytes, const Arrival& arrival)
-        : queue_(queue), tag_(tag), data_(data), bytes_(bytes), arrival_(arrival) {}
-    bool test() override {
-      const auto found = std::ranges::find(queue_, tag_, &Queues::Sent::tag);
-      if (found == queue_.end()) return false;
-      EXPECT_EQ(static_cast<std::int64_t>(found->bytes.size()), bytes_);
-      if (arrival_.reduces) combine(arrival_.dtype, arrival_.op, data_, found->bytes.data(), bytes_ / size_of(arrival_.dtype));
-      else std::memcpy(data_, found->bytes.data(), found->bytes.size());
-      queue_.erase(found);
-      return true;
-    }
-    std::deque<Queues::Sent>& queue_;
-    Tag tag_;
-    void* data_;
-    std::int64_t bytes_;
-    Arrival arrival_;
-  };
-
-  Queues& queues_;
-  int rank_;
-};
-
-struct Ran {
-  std::vector<Bytes> results;
-  Lengths across;
-};
-
-Operation operation_of(const Problem& problem, const Kind& kind, Bytes& buffer, Bytes& input) {
-  Operation op;
-  op.kind = static_cast<Operation::Kind>(problem.collective);
-  op.op = kind.op, op.root = problem.root;
-  op.buffer = Buffer(buffer.data(), problem.count, kind.dtype);
-  if (problem.collective == Collective::all_to_all) op.input = Buffer(input.data(), problem.count, kind.dtype);
-  return op;
-}
-
-Ran by_lowering(const LoweredPath& path, Problem problem, const Kind& kind, std::vector<Bytes> inputs, bool hidden) {
-  const int per_host = std::min(problem.per_host, problem.size), hosts = problem.size / per_host;
-  std::vector<Bytes> buffers =
-      problem.collective == Collective::all_to_all ? std::vector<Bytes>(inputs.size(), Bytes(inputs.front().size())) : inputs;
-  const auto memory = std::make_shared<OneProcess>(hidden);
-  std::vector<Memory> blocks;
-  for (int host = 0; host < hosts; ++host) blocks.push_back(memory->allocate(shared::Block::bytes(per_host) + 64));
-  const auto block_of = [&](int host) {
-    const auto start = reinterpret_cast<std::uintptr_t>(blocks[static_cast<std::size_t>(host)].get());
-    return reinterpret_cast<std::byte*>((start + 63) / 64 * 64);  // NOLINT: aligned as a block is
-  };
-  std::vector<int> seats(static_cast<std::size_t>(per_host));
-  for (int i = 0; i < per_host; ++i) seats[static_cast<std::size_t>(i)] = i;
-  Queues queues;
-  std::vector<std::unique_ptr<shared::Group>> groups;
-  std::vector<std::unique_ptr<QueueTransport>> transports;
-  std::vector<Operation> operations;
-  std::deque<Scratch> scratches(static_cast<std::size_t>(problem.size));
-  std::vector<std::unique_ptr<Activity>> ranks;
-  for (problem.rank = 0; problem.rank < problem.size; ++problem.rank) {
-    const auto at = static_cast<std::size_t>(problem.rank);
-    groups.push_back(std::make_unique<shared::Group>(problem.rank % per_host, seats, 1, memory, block_of(problem.rank / per_host)));
-    transports.push_back(std::make_unique<QueueTransport>(queues, problem.rank));
-    const Operation op = operation_of(problem, kind, buffers[at], inputs[at]);
-    ranks.push_back(path.make({*transports[at], scratches[at], *groups[at], op, problem, 1, 0}));
-  }
-  std::vector<bool> done(ranks.size());
-  for (int turn = 0; !std::ranges::all_of(done, std::identity()); ++turn) {
-    EXPECT_LT(turn, 1'000'000) << "nobody can go on";
-    for (std::size_t i = 0; i < ranks.size(); ++i)
-      if (!done[i]) done[i] = ranks[i]->advance();
-  }
-  return {std::move(buffers), std::move(queues.lengths)};
+Moved inside_by_steps(const schedule::Algorithm& algorithm, Problem problem, DType dtype) {
+  Moved moved;
+  for (problem.rank = 0; problem.rank < problem.size; ++problem.rank)
+    for (const Step& step : algorithm.steps(problem))
+      if ((step.kind == Step::Kind::send || step.kind == Step::Kind::give) && step.range.size() > 0 &&
+          step.peer / problem.per_host == problem.rank / problem.per_host)
+        moved[{problem.rank, step.peer}] += step.range.size() * size_of(dtype);
+  return moved;
 }
 
 // Both
@@ -246,6 +121,26 @@ Range promised(const Problem& p, int rank) {
   if (p.collective == Collective::reduce_scatter) return schedule::part(p.count, p.size, rank);
   if (p.collective == Collective::reduce && rank != p.root) return {0, 0};
   return {0, p.count};
+}
+
+/// What the path should move inside hosts: what the messages of the steps would. Sums that fit into slots are made by whoever needs them,
+/// of everybody's whole data: more bytes where many ranks need them, and one barrier less.
+Moved inside_by_path(const schedule::Algorithm& algorithm, const Problem& problem, DType dtype) {
+  const std::int64_t bytes = problem.count * size_of(dtype);
+  const bool for_all = problem.collective == Collective::allreduce, for_root = problem.collective == Collective::reduce;
+  if (problem.per_host < problem.size || bytes > shared::kSmall || !(for_all || for_root))
+    return inside_by_steps(algorithm, problem, dtype);
+  Moved moved;
+  for (int to = 0; to < problem.size; ++to)
+    for (int from = 0; from < problem.size; ++from)
+      if (from != to && (for_all || to == problem.root) && bytes > 0) moved[{from, to}] = bytes;
+  return moved;
+}
+
+std::int64_t total(const Moved& moved) {
+  std::int64_t sum = 0;
+  for (const auto& [ranks, bytes] : moved) sum += bytes;
+  return sum;
 }
 
 void expect_same(std::string_view key, Problem problem, const Kind& kind, bool hidden) {
@@ -267,6 +162,11 @@ void expect_same(std::string_view key, Problem problem, const Kind& kind, bool h
         << what << ": rank " << rank << " has other bits than the schedule";
   }
   EXPECT_EQ(ran.across, across_by_steps(algorithm, problem, kind.dtype)) << what;
+  // The ranks divide the work of each window, not of the whole buffer: where there are several, who sums an element is another rank.
+  const Moved expected_inside = inside_by_path(algorithm, problem, kind.dtype);
+  const bool windows = hidden && problem.count * size_of(kind.dtype) > shared::kWindow;
+  if (windows) EXPECT_EQ(total(ran.inside), total(expected_inside)) << what;
+  else EXPECT_EQ(ran.inside, expected_inside) << what;
 }
 
 std::vector<std::string_view> lowered() {
@@ -300,14 +200,14 @@ std::vector<Problem> covered(std::string_view key, std::initializer_list<std::in
 }
 
 // Slots (up to 512 bytes), shared memory, and private memory, which is shown window by window.
-TEST(Lowering, GivesTheBitsOfItsSchedule) {
+TEST(Lowering, IsItsSchedule) {
   for (const std::string_view key : lowered())
     for (const Problem& problem : covered(key, {0, 1, 7, 100, 1013}))
       for (const bool hidden : {false, true})
         for (const ReduceOp op : kReduceOps) expect_same(key, problem, {DType::f32, op}, hidden);
 }
 
-TEST(Lowering, GivesTheBitsOfItsScheduleInEveryType) {
+TEST(Lowering, IsItsScheduleInEveryType) {
   for (const std::string_view key : lowered())
     for (const DType dtype : kDTypes)
       for (const ReduceOp op : kReduceOps)
@@ -320,7 +220,7 @@ TEST(Lowering, GivesTheBitsOfItsScheduleInEveryType) {
 }
 
 // More than a window, and more than one chunk: owners and blocks are parts of a chunk then, not of the buffer.
-TEST(Lowering, GivesTheBitsOfItsScheduleForLongBuffers) {
+TEST(Lowering, IsItsScheduleForLongBuffers) {
   constexpr std::int64_t kCount = 3 * (2 << 20) / 4 + 11;
   for (const bool hidden : {false, true}) {
     expect_same("direct", {.size = 3, .count = kCount / 4, .per_host = 3}, {DType::f32, ReduceOp::sum}, hidden);

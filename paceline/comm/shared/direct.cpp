@@ -1,12 +1,10 @@
 #include "paceline/comm/shared/direct.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include <fmt/format.h>
 
 #include "paceline/comm/gpu.h"
-#include "paceline/comm/reduce.h"
 
 namespace paceline::comm::shared {
 namespace {
@@ -252,11 +250,7 @@ void Direct::combine_into(Range range, std::span<std::byte* const> bases, std::s
       ins[static_cast<std::size_t>(k)] = bases[static_cast<std::size_t>((owner + k) % size())] + piece.begin * width();
     for (std::size_t k = 0; k < out_bases.size(); ++k) outs[k] = static_cast<std::byte*>(out_bases[k]) + piece.begin * width();
     const auto targets = std::span(outs).first(out_bases.size());
-    if (op_.buffer.on_gpu) {
-      gpu::combine_all(op_.buffer.dtype, op_.op, ins, targets, piece.size(), divisor, op_.buffer.stream);
-    } else {
-      combine_all(op_.buffer.dtype, op_.op, ins, targets, piece.size(), divisor);
-    }
+    group_.mover().combine(op_, ins, targets, piece.size(), divisor);
   }
 }
 
@@ -334,12 +328,7 @@ void Direct::copy(void* to_base, const void* from_base, Range range) const {
 }
 
 void Direct::copy_bytes(void* to, const void* from, std::int64_t bytes) const {
-  if (bytes == 0) return;
-  if (op_.buffer.on_gpu) {
-    gpu::copy(to, from, bytes, op_.buffer.stream);
-  } else {
-    std::memcpy(to, from, static_cast<std::size_t>(bytes));
-  }
+  if (bytes > 0) group_.mover().copy(to, from, bytes, op_.buffer);
 }
 
 void Direct::end_window() const {

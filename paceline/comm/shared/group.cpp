@@ -30,7 +30,8 @@ void strike(Bell& bell) {
 
 }  // namespace
 
-Group::Group(int rank, std::vector<int> host_ranks, int cores, std::shared_ptr<HostMemory> host, std::byte* block)
+Group::Group(int rank, std::vector<int> host_ranks, int cores, std::shared_ptr<HostMemory> host, std::byte* block,
+             std::shared_ptr<const Mover> mover)
     : bases(host_ranks.size()),
       ins(host_ranks.size()),
       outs(host_ranks.size()),
@@ -43,6 +44,7 @@ Group::Group(int rank, std::vector<int> host_ranks, int cores, std::shared_ptr<H
       lazy_helpers_(!has_core_for_helper_),
       host_ranks_(std::move(host_ranks)),
       host_(std::move(host)),
+      mover_(std::move(mover)),
       block_(block, size_) {
   for (int peer = 0; peer < size_; ++peer) sleeping_seats_.push_back(&seat(peer));
 }

@@ -6,6 +6,7 @@
 
 #include "paceline/comm/shared/gpu_side.h"
 #include "paceline/comm/shared/memory.h"
+#include "paceline/comm/shared/mover.h"
 #include "paceline/comm/transport.h"
 
 namespace paceline::comm::shared {
@@ -13,7 +14,8 @@ namespace paceline::comm::shared {
 class Group final : public Waiter {
  public:
   /// `host_ranks[i]` is the number of the group's rank i in the host's memory; `cores` are those of the host's ranks (World::cores).
-  Group(int rank, std::vector<int> host_ranks, int cores, std::shared_ptr<HostMemory> host, std::byte* block);
+  Group(int rank, std::vector<int> host_ranks, int cores, std::shared_ptr<HostMemory> host, std::byte* block,
+        std::shared_ptr<const Mover> mover = std::make_shared<Mover>());
   ~Group() override;
 
   /// Rings the bells of a larger group, where ranks[i] is rank i of this one: a rank that waits in several groups sleeps in one of them.
@@ -22,6 +24,7 @@ class Group final : public Waiter {
   int rank() const { return rank_; }
   int size() const { return size_; }
   HostMemory& host() const { return *host_; }
+  const Mover& mover() const { return *mover_; }
   const std::shared_ptr<HostMemory>& shared_host() const { return host_; }
   const std::vector<int>& host_ranks() const { return host_ranks_; }
   const Block& block() const { return block_; }
@@ -68,6 +71,7 @@ class Group final : public Waiter {
   bool has_core_for_helper_, lazy_helpers_;
   std::vector<int> host_ranks_;
   std::shared_ptr<HostMemory> host_;
+  std::shared_ptr<const Mover> mover_;
   Block block_;
   std::vector<Seat*> sleeping_seats_;  // by rank
   std::unique_ptr<GpuSide> gpu_;
