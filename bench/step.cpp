@@ -98,7 +98,7 @@ class Ours {
     optim_.name = item.tokens() ? "adamw" : "sgd";
     optim_.rate = 1e-3;
     strategy_ = strategies::make_strategy(
-        {.name = "single"}, {.model = *module_, .optim = optim_, .mesh = mesh_, .bus = bus_, .clock = clock_, .compress = compress_});
+        {{.name = "single"}}, {.model = *module_, .optim = optim_, .mesh = mesh_, .bus = bus_, .clock = clock_, .compress = compress_});
     std::vector<std::int64_t> shape = {batch};
     shape.insert(shape.end(), item.model.input.begin(), item.model.input.end());
     const bool tokens = item.tokens();

@@ -40,11 +40,10 @@ class Stepper {
         module_(graph::make_graph(item.model),
                 {.tensor = comm.size() > 1 ? &mesh_.tensor() : nullptr, .sequence = sequence && comm.size() > 1}) {
     optim_.name = "adamw", optim_.rate = 1e-3;
-    step::Context context{
-        .model = module_, .optim = optim_, .mesh = mesh_, .bus = bus_, .clock = clock_, .compress = compress_, .threads = 1};
+    step::Context context{.model = module_, .optim = optim_, .mesh = mesh_, .bus = bus_, .clock = clock_, .compress = compress_};
     if (module_.split().splits_logits(module_.graph()))
       context.loss = std::make_shared<nn::SplitSoftmaxLoss>(mesh_.tensor(), item.model.classes);
-    strategy_ = strategies::make_strategy({.name = "single"}, context);
+    strategy_ = strategies::make_strategy({{.name = "single"}}, context);
     std::vector<std::int64_t> shape = {batch};
     shape.insert(shape.end(), item.model.input.begin(), item.model.input.end());
     const bool tokens = item.model.input.size() == 1;

@@ -66,7 +66,7 @@ class Worker {
     data_parallel::equalise(comm, *module_);
     optim_.name = "sgd", optim_.momentum = 0.9, optim_.rate = kRate;
     strategy_ =
-        strategies::make_strategy({.name = strategies::resolve("auto", comm.size())},
+        strategies::make_strategy({{.name = strategies::resolve("auto", comm.size())}},
                                   {.model = *module_, .optim = optim_, .mesh = mesh_, .bus = bus_, .clock = clock_, .compress = compress_});
     batch_.inputs = at::randn({batch, 3, 32, 32});
     batch_.targets = at::randint(10, {batch}, at::kLong);

@@ -73,9 +73,9 @@ class ZeroWorker {
     made.allocate = data_parallel::allocate_from(*comm_);
     model_ = std::make_shared<nn::GraphModule>(graph::make_graph(config), made);
     if (stage >= 2) model_ = std::make_shared<sharded::GatheringModel>(model_, *comm_, clock_, stage);
-    strategy_ = strategies::make_strategy(
-        {.name = "allreduce", .bucket_mb = kBucketMb, .update = stage == 0 ? "whole" : "auto"},
-        {.model = *model_, .optim = optim_, .mesh = mesh_, .bus = bus_, .clock = clock_, .compress = compress_, .zero = stage});
+    strategy_ =
+        strategies::make_strategy({{.name = "allreduce", .bucket_mb = kBucketMb, .update = stage == 0 ? "whole" : "auto"}, {.zero = stage}},
+                                  {.model = *model_, .optim = optim_, .mesh = mesh_, .bus = bus_, .clock = clock_, .compress = compress_});
     batch_.inputs = at::randint(kVocabulary, {batch, kPositions}, at::kLong);
     batch_.targets = at::randint(kVocabulary, {batch, kPositions}, at::kLong);
     batch_.global_samples = batch * comm_->size();

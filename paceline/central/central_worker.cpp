@@ -23,8 +23,8 @@ constexpr Nanoseconds kNap = std::chrono::milliseconds(1);  // how often a strag
 
 CentralWorker::CentralWorker(const step::Context& context, const Settings& settings, std::unique_ptr<ps::Client> client, int index)
     : settings_(settings),
+      context_(context),
       module_(context.model.another()),
-      context_(context.with_model(*module_)),
       client_(std::move(client)),
       duties_(Duties(settings.ps, *ps::make_rule({settings.ps, context.optim, settings.workers})).of_worker(settings.ps, index)),
       norms_(*module_),
@@ -32,7 +32,7 @@ CentralWorker::CentralWorker(const step::Context& context, const Settings& setti
       local_(duties_, &norms_, module_->arena(), updater_.get(), /*shares_module=*/false),
       index_(index),
       lane_(fmt::format("worker {}", index)),
-      pass_(context_),
+      pass_(context, *module_),
       recorded_(module_->device(), context.record_steps),
       cancels_(ps::make_consistency(settings.ps.consistency, settings.ps, settings.workers)->cancels()) {}
 

@@ -46,8 +46,8 @@ class CentralWorker {
   void ask();
 
   const Settings& settings_;
+  const step::Context& context_;
   std::shared_ptr<nn::Model> module_;
-  step::Context context_;  // with its own module
   std::unique_ptr<ps::Client> client_;
   Duties duties_;
   NormReports norms_;

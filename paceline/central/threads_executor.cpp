@@ -46,7 +46,12 @@ struct Board {
 class ThreadWorker {
  public:
   ThreadWorker(const step::Context& context, const Settings& settings, std::unique_ptr<ps::Client> client, int index, Board& board)
-      : context_(context), workers_(settings.workers), worker_(context, settings, std::move(client), index), index_(index), board_(board) {
+      : context_(context),
+        workers_(settings.workers),
+        threads_(settings.threads),
+        worker_(context, settings, std::move(client), index),
+        index_(index),
+        board_(board) {
     thread_ = std::jthread([this](const std::stop_token& stop) { work(stop); });
   }
 
@@ -71,7 +76,7 @@ class ThreadWorker {
     try {
       const OwnCores cores(index_, workers_);
       const tensor::OwnStream stream(context_.model.device());
-      tensor::configure_libtorch(context_.model.device(), context_.model.precision(), context_.threads, context_.repeatable);
+      tensor::configure_libtorch(context_.model.device(), context_.model.precision(), threads_, context_.repeatable);
       while (true) {
         {
           std::unique_lock lock(board_.mutex);
@@ -102,6 +107,7 @@ class ThreadWorker {
 
   const step::Context& context_;
   int workers_;  // of the run
+  int threads_;  // of this one
   CentralWorker worker_;
   int index_;
   Board& board_;

@@ -126,7 +126,7 @@ std::unique_ptr<Exchange> make_exchange(const ExchangeSetup& setup) {
   return std::make_unique<MomentumAlone>(setup, row.make);
 }
 
-std::unique_ptr<Exchange> make_exchange(const step::Context& context) {
+std::unique_ptr<Exchange> make_exchange(const step::Context& context, bool bf16) {
   check_mesh(context);
   if (context.compression != "none" && context.workers() == 1) return std::make_unique<Alone>(context);
   return make_exchange({.arena = context.model.arena(),
@@ -135,7 +135,7 @@ std::unique_ptr<Exchange> make_exchange(const step::Context& context) {
                         .compress = context.compress,
                         .momentum = context.optim.momentum,
                         .seed = context.seed,
-                        .bf16 = context.bf16_gradients,
+                        .bf16 = bf16,
                         .shares = step::LossScale::needed(context.model.arena())});
 }
 

@@ -48,7 +48,8 @@ struct ExchangeSetup {
 
 /// Uncompressed ("none") or compressed; a single worker has nothing to compress. ConfigError if the arena cannot be compressed.
 std::unique_ptr<Exchange> make_exchange(const ExchangeSetup& setup);
-/// The exchange for `context.compression`. A single worker applies the residuals that several workers before it had not sent.
-std::unique_ptr<Exchange> make_exchange(const step::Context& context);
+/// The exchange for `context.compression`; `bf16`: as above. A single worker applies the residuals that several workers before it had not
+/// sent.
+std::unique_ptr<Exchange> make_exchange(const step::Context& context, bool bf16 = false);
 
 }  // namespace paceline::data_parallel

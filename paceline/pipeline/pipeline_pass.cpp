@@ -273,7 +273,7 @@ at::Tensor PipelinePass::or_abandon(Body&& body) {
 
 at::Tensor PipelinePass::run(const step::Batch& batch, double weight, const nn::GradientReady& ready,
                              const std::function<void(const at::Tensor&)>& told) {
-  const step::TrafficMeter meter(context_);
+  const step::TrafficMeter meter(context_.model, *context_.loss);
   const double waited = waited_s();
   const std::int64_t sent = bytes_sent(), parts = micro_batches_of(batch);
   const at::Tensor sums = or_abandon([&] {

@@ -40,13 +40,15 @@ class BatchPass {
 /// What the model and the loss have sent since they were created.
 class TrafficMeter {
  public:
-  explicit TrafficMeter(const Context& context) : context_(context), before_(now()) {}
+  /// Both outlive it.
+  TrafficMeter(const nn::Model& model, const nn::Loss& loss) : model_(model), loss_(loss), before_(now()) {}
   Traffic sent() const;
 
  private:
   nn::Traffic now() const;
 
-  const Context& context_;
+  const nn::Model& model_;
+  const nn::Loss& loss_;
   nn::Traffic before_;
 };
 

@@ -9,18 +9,18 @@
 
 namespace paceline::step {
 
-LocalPass::LocalPass(const Context& context) : context_(context) {
-  if (context.model.takes_masks()) masks_ = nn::make_masks(context.model.device());
+LocalPass::LocalPass(const Context& context, nn::Model& model) : context_(context), model_(model) {
+  if (model.takes_masks()) masks_ = nn::make_masks(model.device());
   pass_.masks = masks_.get();
 }
 
 void LocalPass::begin_step(std::int64_t step) {
   step_ = step;
-  if (!context_.model.uses_chance()) return;
+  if (!model_.uses_chance()) return;
   seeded_step_ = masks_ ? masks_->begin_step(step) : static_cast<std::uint64_t>(step);
   chance_ = chance_of_worker(context_.rank());
   if (masks_) return;
-  at::Generator generator = at::globalContext().defaultGenerator(context_.model.device());
+  at::Generator generator = at::globalContext().defaultGenerator(model_.device());
   generator.set_current_seed(chance_);
 }
 
@@ -41,15 +41,15 @@ std::vector<nn::Share> LocalPass::shares_of(const Batch& batch, std::int64_t par
 
 std::int64_t LocalPass::parts_of(const Batch& batch) const {
   const std::int64_t samples = batch.inputs.size(0);
-  if (!handed_over_ && !context_.model.workers_meet()) return std::min(context_.micro_batches, samples);
+  if (!handed_over_ && !model_.workers_meet()) return std::min(context_.micro_batches, samples);
   const std::int64_t largest = (batch.global_samples + context_.workers() - 1) / context_.workers();  // share
   return std::min(context_.micro_batches, std::max(samples, largest));
 }
 
 at::Tensor LocalPass::run(const Batch& batch, double weight, const nn::GradientReady& ready,
                           const std::function<void(const at::Tensor&)>& told) {
-  meter_.emplace(context_);
-  nn::Model& module = context_.model;
+  meter_.emplace(model_, *context_.loss);
+  nn::Model& module = model_;
   const std::int64_t samples = batch.inputs.size(0), parts = parts_of(batch);
   const auto nothing = [&] { return at::zeros({2}, at::TensorOptions().dtype(at::kDouble).device(module.device())); };
   if (parts == 0) {
@@ -95,7 +95,7 @@ at::Tensor LocalPass::run(const Batch& batch, double weight, const nn::GradientR
 // How long ranks wait for each other in a recorded step is measured in its first replay, and assumed for all replays.
 void LocalPass::was_recorded() {
   if (context_.mesh.tensor().size() == 1) return;
-  tensor::synchronize(context_.model.device());
+  tensor::synchronize(model_.device());
   const Traffic measured = meter_->sent();
   traffic_.exposed_s += measured.exposed_s - last_.exposed_s, traffic_.communication_s += measured.communication_s - last_.communication_s;
   last_ = measured;
@@ -103,7 +103,7 @@ void LocalPass::was_recorded() {
 
 // A diagnosis runs collectives where workers gather parameters or exchange samples, so all workers must enter it: they vote once per step.
 void LocalPass::diagnose(const at::Tensor& suspect, const at::Tensor& inputs) const {
-  nn::Model& module = context_.model;
+  nn::Model& module = model_;
   if (!looks()) return;
   std::vector<std::int32_t> any = {suspect.defined() ? 1 : 0};
   if (module.workers_meet() && context_.workers() > 1) context_.comm().run(comm::allreduce(any, {.op = comm::ReduceOp::max}));
@@ -115,11 +115,11 @@ at::Tensor LocalPass::evaluate(const Batch& batch) {
   nn::Pass pass;
   pass.training = false;
   if (exchanges()) pass.shares = shares_of(batch, 1, 0);
-  if (batch.inputs.size(0) > 0) return context_.loss->evaluate(context_.model.run(batch.inputs, pass, nullptr), batch.targets);
-  if (exchanges()) context_.model.run(batch.inputs, pass, nullptr);
-  else context_.model.sit_out_run(context_.model.all(), /*trained=*/false);
+  if (batch.inputs.size(0) > 0) return context_.loss->evaluate(model_.run(batch.inputs, pass, nullptr), batch.targets);
+  if (exchanges()) model_.run(batch.inputs, pass, nullptr);
+  else model_.sit_out_run(model_.all(), /*trained=*/false);
   const std::int64_t figures = 2 + std::ssize(context_.loss->metrics());
-  return at::zeros({figures}, at::TensorOptions().dtype(at::kDouble).device(context_.model.device()));
+  return at::zeros({figures}, at::TensorOptions().dtype(at::kDouble).device(model_.device()));
 }
 
 Traffic& Traffic::operator+=(const Traffic& other) {
@@ -130,8 +130,8 @@ Traffic& Traffic::operator+=(const Traffic& other) {
 }
 
 nn::Traffic TrafficMeter::now() const {
-  nn::Traffic traffic = context_.model.traffic();
-  return traffic += context_.loss->traffic();
+  nn::Traffic traffic = model_.traffic();
+  return traffic += loss_.traffic();
 }
 
 Traffic TrafficMeter::sent() const {

@@ -9,7 +9,9 @@ namespace paceline::step {
 
 class LocalPass final : public BatchPass {
  public:
-  explicit LocalPass(const Context& context);
+  explicit LocalPass(const Context& context) : LocalPass(context, context.model) {}
+  /// Of a worker that has a model of its own. Both outlive it.
+  LocalPass(const Context& context, nn::Model& model);
 
   void begin_step(std::int64_t step) override;
   at::Tensor run(const Batch& batch, double weight, const nn::GradientReady& ready = nullptr,
@@ -26,13 +28,14 @@ class LocalPass final : public BatchPass {
   }
 
  private:
-  bool looks() const { return context_.on_not_finite && context_.model.device().is_cpu(); }
+  bool looks() const { return context_.on_not_finite && model_.device().is_cpu(); }
   void diagnose(const at::Tensor& suspect, const at::Tensor& inputs) const;
-  bool exchanges() const { return context_.model.exchanges_samples(); }
+  bool exchanges() const { return model_.exchanges_samples(); }
   std::uint64_t chance_of_worker(int rank) const;
   std::vector<nn::Share> shares_of(const Batch& batch, std::int64_t parts, std::int64_t part) const;
 
   const Context& context_;
+  nn::Model& model_;
   std::unique_ptr<nn::Masks> masks_;  // null: the model draws from LibTorch's generator
   nn::Pass pass_;
   std::function<void()> handed_over_;

@@ -33,7 +33,7 @@ struct PipelineSettings {
   std::vector<nn::Units> stages = {};  // by virtual stage (graph/stages.h); empty: the mesh has one stage
 };
 
-/// What every strategy works with. All that it refers to must outlive the strategy.
+/// What strategies share; what one alone needs is among its own settings. All that it refers to must outlive the strategy.
 struct Context {
   nn::Model& model;
   const optim::OptimConfig& optim;
@@ -42,15 +42,10 @@ struct Context {
   const Clock& clock;
   const compress::CompressConfig& compress;
   std::string compression = "none";
-  std::string algorithm = "auto";  // of the collectives
-  bool shaped = false;             // the links between workers are slowed down artificially
   std::uint64_t seed = 0;
   std::shared_ptr<const nn::Loss> loss = std::make_shared<nn::SoftmaxLoss>();
   std::int64_t micro_batches = 1;  // a batch is computed in this many parts, whose gradients are added
-  int zero = 0;                    // ZeRO's stage
-  bool bf16_gradients = false;     // gradients travel in bf16 and are added in fp32
   bool offload = false;            // the optimizer's state is in host memory, and the host updates
-  int threads = 0;                 // of each worker; 0: usual_threads
   bool record_steps = true;        // CUDA: record the step in a graph
   bool repeatable = true;          // choose nothing by measurement that would change the bits
   NotFinite on_not_finite = {};    // on the CPU; a GPU would have to wait. Workers that are threads each call it
@@ -60,13 +55,6 @@ struct Context {
   comm::Communicator& comm() const { return mesh.data(); }
   int rank() const { return comm().rank(); }
   int workers() const { return comm().size(); }
-  /// The same for a worker that has its own model.
-  Context with_model(nn::Model& other) const {
-    // The binding names every field: one that is added and forgotten here does not compile.
-    const auto& [own, o, m, b, c, cs, cn, a, sh, se, l, mb, z, bg, of, t, rs, re, nf, p] = *this;
-    static_cast<void>(own);
-    return {other, o, m, b, c, cs, cn, a, sh, se, l, mb, z, bg, of, t, rs, re, nf, p};
-  }
 };
 
 /// A worker's share of a global batch, on the module's device. A ragged batch may leave some workers with no sample at all.

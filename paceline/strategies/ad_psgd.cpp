@@ -175,7 +175,7 @@ void write_question(schedule::ProgramWriter& writer, const schedule::ProgramSett
 
 }  // namespace
 
-std::unique_ptr<step::Strategy> make_ad_psgd(const StrategyConfig& config, const step::Context& context) {
+std::unique_ptr<step::Strategy> make_ad_psgd(const StrategySettings& config, const step::Context& context) {
   return std::make_unique<Replicas>(config, context,
                                     std::make_unique<AdPsgd>(meeting_setup(config, context, "workers exchange messages in host memory")));
 }

@@ -37,13 +37,14 @@ namespace {
 
 class Allreduce final : public step::Strategy {
  public:
-  Allreduce(const StrategyConfig& config, const step::Context& context)
+  Allreduce(const StrategySettings& config, const step::Context& context)
       : context_(context),
+        own_(config.allreduce),
         pass_(pipeline::make_pass(context_)),
         updater_(shared_out_arena(), context.workers() > 1 ? step::optimizer_behind(context.compression, context.optim) : context.optim,
                  &context.mesh, context.offload),
         scale_(context_),
-        exchange_(data_parallel::make_exchange(context_)),
+        exchange_(data_parallel::make_exchange(context_, own_.bf16_gradients)),
         statistics_(context_, config.batch_norm, config.statistics),
         choices_(choose(config, facts())),
         private_(arena().ranges(/*are_private=*/true)),
@@ -116,7 +117,7 @@ class Allreduce final : public step::Strategy {
            !context_.offload;
   }
   bool updates_at_the_end() const { return choices_.updates_at_end; }
-  int stage() const { return context_.workers() > 1 ? context_.zero : 0; }
+  int stage() const { return context_.workers() > 1 ? own_.zero : 0; }
 
   AllreduceFacts facts() {
     const auto& entries = arena().entries();
@@ -124,8 +125,8 @@ class Allreduce final : public step::Strategy {
     return {.workers = context_.workers(),
             .hosts = context_.comm().topology().hosts,
             .on_cpu = on_cpu(),
-            .direct_sums = comm::engine_of(context_.comm().engine()).shares_memory && schedule::runs_in_shared_memory(context_.algorithm),
-            .shaped = context_.shaped,
+            .direct_sums = comm::engine_of(context_.comm().engine()).shares_memory && schedule::runs_in_shared_memory(own_.algorithm),
+            .shaped = own_.shaped,
             .repeatable = context_.repeatable,
             .elementwise = updater_.elementwise(),
             .clips = updater_.clips(),
@@ -133,7 +134,7 @@ class Allreduce final : public step::Strategy {
             .zero = stage(),
             .optimizer = context_.optim.name,
             .compression = context_.compression,
-            .bf16_gradients = context_.bf16_gradients,
+            .bf16_gradients = own_.bf16_gradients,
             .private_entry = found == entries.end() ? "" : found->name,
             .bytes = arena().length() * 4,
             .tensor = context_.mesh.tensor().size(),
@@ -203,7 +204,7 @@ class Allreduce final : public step::Strategy {
 
   /// In stage 2 a bucket is in flight while the next one is computed. In stage 3, whose buckets are units, that would take too much memory.
   data_parallel::BucketLane::Begin begin() {
-    if (stage() != 2 || !on_cpu() || context_.bf16_gradients) return nullptr;
+    if (stage() != 2 || !on_cpu() || own_.bf16_gradients) return nullptr;
     return [this](const data_parallel::Bucket& bucket) { exchange_->begin_scatter(bucket); };
   }
 
@@ -224,6 +225,7 @@ class Allreduce final : public step::Strategy {
   }
 
   step::Context context_;
+  AllreduceSettings own_;
   std::unique_ptr<step::BatchPass> pass_;
   step::Updater updater_;
   step::LossScale scale_;
@@ -241,7 +243,7 @@ class Allreduce final : public step::Strategy {
 
 }  // namespace
 
-std::unique_ptr<step::Strategy> make_allreduce(const StrategyConfig& config, const step::Context& context) {
+std::unique_ptr<step::Strategy> make_allreduce(const StrategySettings& config, const step::Context& context) {
   return std::make_unique<Allreduce>(config, context);
 }
 

@@ -4,7 +4,7 @@
 
 namespace paceline::strategies {
 
-std::unique_ptr<step::Strategy> make_diloco(const StrategyConfig& config, const step::Context& context) {
+std::unique_ptr<step::Strategy> make_diloco(const StrategySettings& config, const step::Context& context) {
   return std::make_unique<Replicas>(
       config, context,
       data_parallel::make_diloco_meeting(

@@ -4,7 +4,7 @@
 
 namespace paceline::strategies {
 
-std::unique_ptr<step::Strategy> make_easgd(const StrategyConfig& config, const step::Context& context) {
+std::unique_ptr<step::Strategy> make_easgd(const StrategySettings& config, const step::Context& context) {
   return std::make_unique<Replicas>(
       config, context,
       data_parallel::make_elastic_meeting(meeting_setup(config, context), {.period = period_of(config), .elasticity = config.elasticity}));

@@ -4,7 +4,7 @@
 
 namespace paceline::strategies {
 
-std::unique_ptr<step::Strategy> make_local_sgd(const StrategyConfig& config, const step::Context& context) {
+std::unique_ptr<step::Strategy> make_local_sgd(const StrategySettings& config, const step::Context& context) {
   return std::make_unique<Replicas>(
       config, context,
       data_parallel::make_local_sgd_meeting(meeting_setup(config, context),

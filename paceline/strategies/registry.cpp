@@ -10,16 +10,16 @@
 namespace paceline::strategies {
 
 // Each comes from the file of its name.
-std::unique_ptr<step::Strategy> make_single(const StrategyConfig& config, const step::Context& context);
-std::unique_ptr<step::Strategy> make_allreduce(const StrategyConfig& config, const step::Context& context);
-std::unique_ptr<step::Strategy> make_stale_sync(const StrategyConfig& config, const step::Context& context);
-std::unique_ptr<step::Strategy> make_local_sgd(const StrategyConfig& config, const step::Context& context);
-std::unique_ptr<step::Strategy> make_sparknet(const StrategyConfig& config, const step::Context& context);
-std::unique_ptr<step::Strategy> make_easgd(const StrategyConfig& config, const step::Context& context);
-std::unique_ptr<step::Strategy> make_diloco(const StrategyConfig& config, const step::Context& context);
-std::unique_ptr<step::Strategy> make_gossip(const StrategyConfig& config, const step::Context& context);
-std::unique_ptr<step::Strategy> make_ad_psgd(const StrategyConfig& config, const step::Context& context);
-std::unique_ptr<step::Strategy> make_sgp(const StrategyConfig& config, const step::Context& context);
+std::unique_ptr<step::Strategy> make_single(const StrategySettings& config, const step::Context& context);
+std::unique_ptr<step::Strategy> make_allreduce(const StrategySettings& config, const step::Context& context);
+std::unique_ptr<step::Strategy> make_stale_sync(const StrategySettings& config, const step::Context& context);
+std::unique_ptr<step::Strategy> make_local_sgd(const StrategySettings& config, const step::Context& context);
+std::unique_ptr<step::Strategy> make_sparknet(const StrategySettings& config, const step::Context& context);
+std::unique_ptr<step::Strategy> make_easgd(const StrategySettings& config, const step::Context& context);
+std::unique_ptr<step::Strategy> make_diloco(const StrategySettings& config, const step::Context& context);
+std::unique_ptr<step::Strategy> make_gossip(const StrategySettings& config, const step::Context& context);
+std::unique_ptr<step::Strategy> make_ad_psgd(const StrategySettings& config, const step::Context& context);
+std::unique_ptr<step::Strategy> make_sgp(const StrategySettings& config, const step::Context& context);
 
 using Programs = std::vector<schedule::Program>;
 Programs single_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings);
@@ -134,17 +134,16 @@ std::string resolve(const std::string& name, int workers) {
   return workers > 1 ? kAllreduce : kSingle;
 }
 
-std::unique_ptr<step::Strategy> make_strategy(const StrategyConfig& config, const step::Context& context,
-                                              const central::Settings& servers) {
-  const StrategyKind& kind = find(strategies(), "strategy", config.name).make;
+std::unique_ptr<step::Strategy> make_strategy(const StrategySettings& settings, const step::Context& context) {
+  const StrategyKind& kind = find(strategies(), "strategy", settings.name).make;
   const auto& entries = context.model.arena().entries();
   if (const auto found = std::ranges::find_if(entries, &tensor::Entry::is_private); found != entries.end() && !kind.together)
     throw ConfigError(
         fmt::format("'{}' is spread over the workers, which make every step together then; use strategy.name=allreduce", found->name));
-  if (!kind.centralised()) return kind.make(config, context);
-  central::Settings paired_servers = servers;
-  paired_servers.strategy = config.name, paired_servers.ps = paired(config.name, servers.ps);
-  return central::make_central(context, paired_servers);
+  if (!kind.centralised()) return kind.make(settings, context);
+  central::Settings servers = settings.servers;
+  servers.strategy = settings.name, servers.ps = paired(settings.name, servers.ps);
+  return central::make_central(context, servers);
 }
 
 void StrategyConfig::describe(Section& section) {

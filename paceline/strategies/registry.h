@@ -36,12 +36,26 @@ struct StrategyConfig {
   void describe(Section& section);
 };
 
+/// What `allreduce` alone reads of other sections.
+struct AllreduceSettings {
+  int zero = 0;                    // ZeRO's stage
+  bool bf16_gradients = false;     // gradients travel in bf16 and are added in fp32
+  std::string algorithm = "auto";  // of the collectives
+  bool shaped = false;             // the links between workers are slowed down artificially
+};
+
+/// Everything that a strategy is made from besides the context.
+struct StrategySettings : StrategyConfig {
+  AllreduceSettings allreduce = {};
+  central::Settings servers = {};  // for strategies with a parameter server
+};
+
 /// One program for each rank of the pipeline, describing the strategy's step (schedule/program.h).
 using StepPrograms = std::vector<schedule::Program> (*)(const schedule::ProgramModel&, const schedule::ProgramSettings&);
 
 /// A strategy of this room, or one around a parameter server: a pair of an update rule and a consistency (ps/).
 struct StrategyKind {
-  std::unique_ptr<step::Strategy> (*make)(const StrategyConfig&, const step::Context&) = nullptr;
+  std::unique_ptr<step::Strategy> (*make)(const StrategySettings&, const step::Context&) = nullptr;
   StepPrograms program = nullptr;
   std::string_view rule = {}, consistency = {};  // empty: those of [ps]
   bool alone = false;                            // for a single worker
@@ -57,10 +71,8 @@ struct StrategyKind {
 };
 std::span<const Entry<StrategyKind>> strategies();
 
-/// The strategy with that key; "auto" must have been resolved by resolve(). `servers`: for strategies with a parameter server. ConfigError
-/// if it is impossible.
-std::unique_ptr<step::Strategy> make_strategy(const StrategyConfig& config, const step::Context& context,
-                                              const central::Settings& servers = {});
+/// The strategy of that name; "auto" must have been resolved by resolve(). ConfigError if it is impossible.
+std::unique_ptr<step::Strategy> make_strategy(const StrategySettings& settings, const step::Context& context);
 /// The key that "auto" resolves to; also for "plan" before a plan was made.
 std::string resolve(const std::string& name, int workers);
 /// Whether the strategy has a parameter server, and runs all workers of a run by itself. False for "auto".

@@ -89,7 +89,7 @@ void write_push(schedule::ProgramWriter& writer, const schedule::ProgramSettings
 
 }  // namespace
 
-std::unique_ptr<step::Strategy> make_sgp(const StrategyConfig& config, const step::Context& context) {
+std::unique_ptr<step::Strategy> make_sgp(const StrategySettings& config, const step::Context& context) {
   return std::make_unique<Replicas>(config, context, std::make_unique<Sgp>(messages_setup(config, context), config.graph == "random"));
 }
 

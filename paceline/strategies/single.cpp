@@ -72,7 +72,7 @@ class Single final : public step::Strategy {
 
 }  // namespace
 
-std::unique_ptr<step::Strategy> make_single(const StrategyConfig&, const step::Context& context) {
+std::unique_ptr<step::Strategy> make_single(const StrategySettings&, const step::Context& context) {
   return std::make_unique<Single>(context);
 }
 

@@ -32,7 +32,7 @@ void write_sparknet(schedule::ProgramWriter& writer, const schedule::ProgramSett
 
 }  // namespace
 
-std::unique_ptr<step::Strategy> make_sparknet(const StrategyConfig& config, const step::Context& context) {
+std::unique_ptr<step::Strategy> make_sparknet(const StrategySettings& config, const step::Context& context) {
   return std::make_unique<Replicas>(config, context, std::make_unique<SparkNet>(meeting_setup(config, context), period_of(config)));
 }
 

@@ -170,7 +170,7 @@ class StaleSync final : public step::Strategy {
 
 }  // namespace
 
-std::unique_ptr<step::Strategy> make_stale_sync(const StrategyConfig& config, const step::Context& context) {
+std::unique_ptr<step::Strategy> make_stale_sync(const StrategySettings& config, const step::Context& context) {
   return std::make_unique<StaleSync>(config, context);
 }
 

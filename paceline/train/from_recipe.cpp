@@ -199,7 +199,7 @@ std::int64_t macs_of(const nn::Model& model) {
 }
 
 step::Context context_of(const Recipe& recipe, const Workload& workload, nn::Model& model, const std::vector<nn::Units>& stages,
-                         const comm::Mesh& mesh, observe::Bus& bus, const Clock& clock, int threads) {
+                         const comm::Mesh& mesh, observe::Bus& bus, const Clock& clock) {
   if (workload.loss && recipe.train.label_smoothing > 0)
     throw ConfigError(
         fmt::format("train.label_smoothing={} is for the built-in softmax cross entropy, but this program has its own loss; leave it out",
@@ -211,23 +211,18 @@ step::Context context_of(const Recipe& recipe, const Workload& workload, nn::Mod
           .clock = clock,
           .compress = recipe.compress,
           .compression = recipe.comm.compression,
-          .algorithm = recipe.comm.algorithm,
-          .shaped = recipe.comm.shapes(),
           .seed = static_cast<std::uint64_t>(recipe.train.seed),
           .loss = loss_of(recipe, workload, model),
           .micro_batches = recipe.train.micro_batches,
-          .zero = static_cast<int>(recipe.parallel.zero),
-          .bf16_gradients = recipe.comm.gradient_dtype == "bf16",
           .offload = recipe.parallel.offload,
-          .threads = threads,
           .record_steps = recipe.train.record_steps && model.recordable() && can_record(recipe, mesh),
           .repeatable = recipe.train.repeatable,
           .pipeline = {.schedule = recipe.parallel.schedule, .chunks = recipe.parallel.chunks, .stages = stages}};
 }
 
-central::Settings servers_of(const Recipe& recipe, const ps::Cluster& cluster) {
+central::Settings servers_of(const Recipe& recipe, const ps::Cluster& cluster, int threads) {
   central::Settings settings = recipe.servers().value_or(central::Settings{});
-  settings.cluster = cluster, settings.terms = terms_of(recipe);
+  settings.cluster = cluster, settings.terms = terms_of(recipe), settings.threads = threads;
   return settings;
 }
 
@@ -237,6 +232,15 @@ data::LoaderOptions loader_options(const Recipe& recipe, data::Split split, cons
   options.rank = comm.rank(), options.workers = comm.size();
   options.seed = static_cast<std::uint64_t>(recipe.train.seed);
   options.shuffle = options.augment = split == data::Split::train;
+strategies::StrategySettings strategy_of(const Recipe& recipe, const ps::Cluster& cluster, int threads) {
+  return {recipe.strategy,
+          {.zero = static_cast<int>(recipe.parallel.zero),
+           .bf16_gradients = recipe.comm.gradient_dtype == "bf16",
+           .algorithm = recipe.comm.algorithm,
+           .shaped = recipe.comm.shapes()},
+          servers_of(recipe, cluster, threads)};
+}
+
   options.augment = options.augment && recipe.data.augment;
   options.drop_last = split == data::Split::train && recipe.data.drop_last;
   options.pad = split == data::Split::train && recipe.data.uneven == "pad";

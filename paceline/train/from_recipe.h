@@ -55,12 +55,14 @@ std::int64_t parameters_of(nn::Model& model);
 /// Multiplications of a sample's forward pass; 0 if unknown, as for a user's module.
 std::int64_t macs_of(const nn::Model& model);
 
-/// The context of a strategy, or of a part of one; `threads` are those of each worker. The arguments except `stages` must outlive it.
+/// The context of a strategy, or of a part of one. The arguments except `stages` must outlive it.
 step::Context context_of(const Recipe& recipe, const Workload& workload, nn::Model& model, const std::vector<nn::Units>& stages,
-                         const comm::Mesh& mesh, observe::Bus& bus, const Clock& clock, int threads);
+                         const comm::Mesh& mesh, observe::Bus& bus, const Clock& clock);
 
-/// The parameter server of a process of `cluster`; unused if the strategy has none.
-central::Settings servers_of(const Recipe& recipe, const ps::Cluster& cluster);
+/// The parameter server of a process of `cluster`, each of whose workers has this many threads; unused if the strategy has none.
+central::Settings servers_of(const Recipe& recipe, const ps::Cluster& cluster, int threads);
+/// What the recipe's strategy is made from besides the context.
+strategies::StrategySettings strategy_of(const Recipe& recipe, const ps::Cluster& cluster, int threads);
 
 data::LoaderOptions loader_options(const Recipe& recipe, data::Split split, const comm::Communicator& comm, std::int64_t batch);
 

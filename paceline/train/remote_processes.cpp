@@ -50,8 +50,8 @@ struct Remote {
         network(network_of(recipe, workload)),
         datasets(make_datasets(recipe, workload)),
         module(make_module(workload, resumes)),
-        context(context_of(recipe, workload, *module, /*stages=*/{}, mesh, bus, clock, threads)),
-        settings(servers_of(recipe, cluster)),
+        context(context_of(recipe, workload, *module, /*stages=*/{}, mesh, bus, clock)),
+        settings(servers_of(recipe, cluster, threads)),
         plan(context, settings, std::ssize(cluster.servers)) {
     ensure_memory_for(threads);
   }

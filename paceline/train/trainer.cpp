@@ -78,16 +78,16 @@ Trainer::Trainer(const Recipe& recipe, const Environment& around)
       datasets_(checked(recipe_, around_.datasets ? around_.datasets : &own_datasets_)),
       made_(make_shared_model()),
       module_(made_.model),
-      context_(context_of(recipe_, around_.workload, *module_, made_.stages, mesh_, around_.bus, around_.clock, threads())),
+      context_(context_of(recipe_, around_.workload, *module_, made_.stages, mesh_, around_.bus, around_.clock)),
       loss_(context_.loss) {
   if (leads()) warn_of_idle_settings(recipe_);
   context_.on_not_finite = [this](nn::Model& module, const at::Tensor& inputs, std::int64_t step) {
     const std::lock_guard lock(fault_mutex_);
     if (!fault_) fault_ = first_fault(module, inputs, step, /*training=*/true);
   };
-  central::Settings servers = servers_of(recipe_, around_.cluster);
-  servers.resumes = around_.resumes;
-  strategy_ = strategies::make_strategy(recipe_.strategy, context_, servers);
+  strategies::StrategySettings settings = strategy_of(recipe_, around_.cluster, threads());
+  settings.servers.resumes = around_.resumes;
+  strategy_ = strategies::make_strategy(settings, context_);
   centralised_ = strategy_->centralised();
   training_feed_ = make_training_feed();
   test_feed_ =

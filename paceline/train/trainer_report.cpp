@@ -65,7 +65,7 @@ observe::RunStarted Trainer::started() const {
   event.epochs = recipe_.train.epochs;
   event.steps_per_epoch = steps_in(0);
   event.workers = static_cast<int>(recipe_.parallel.workers);
-  event.mesh = describe_mesh(mesh_, *module_, context_.pipeline.stages, context_.zero);
+  event.mesh = describe_mesh(mesh_, *module_, context_.pipeline.stages, static_cast<int>(recipe_.parallel.zero));
   event.engine = comm_->size() > 1 ? comm_->engine() : minibatches() > 1 ? recipe_.ps.executor : "";
   event.first_step = position_.step;
   event.prediction = prediction_;

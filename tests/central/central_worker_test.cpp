@@ -43,7 +43,7 @@ struct Bench {
   explicit Bench(std::vector<std::int64_t> hidden, int workers = 2) : module(graph_of(std::move(hidden)), options()) {
     context.emplace(
         step::Context{.model = module, .optim = optim, .mesh = mesh, .bus = bus, .clock = clock, .compress = compress, .seed = 5});
-    context->threads = 1, settings.workers = workers;
+    settings.workers = workers;
   }
 
   static graph::Graph graph_of(std::vector<std::int64_t> hidden) {

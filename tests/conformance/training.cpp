@@ -70,15 +70,14 @@ at::Tensor train(comm::Communicator& comm, const TrainingCase& wanted, const std
   strategies::StrategyConfig config;
   config.name = comm.size() > 1 ? "allreduce" : "single";
   config.update = wanted.update, config.overlap = wanted.overlap, config.bucket_mb = wanted.bucket_mb;
-  const auto strategy = strategies::make_strategy(config, {.model = module,
-                                                           .optim = optim,
-                                                           .mesh = mesh,
-                                                           .bus = bus,
-                                                           .clock = clock,
-                                                           .compress = compress,
-                                                           .algorithm = algorithm,
-                                                           .seed = 5,
-                                                           .micro_batches = wanted.micro_batches});
+  const auto strategy = strategies::make_strategy({config, {.algorithm = algorithm}}, {.model = module,
+                                                                                       .optim = optim,
+                                                                                       .mesh = mesh,
+                                                                                       .bus = bus,
+                                                                                       .clock = clock,
+                                                                                       .compress = compress,
+                                                                                       .seed = 5,
+                                                                                       .micro_batches = wanted.micro_batches});
   for (std::int64_t step = 1; step <= kSteps; ++step) {
     step::Batch batch = global_batch(module.graph(), wanted.samples, step);
     const schedule::Range share = schedule::part(wanted.samples, comm.size(), comm.rank());

@@ -97,7 +97,7 @@ class Rank {
   void make_strategy() {
     strategies::StrategyConfig config;
     config.name = mesh_.data().size() > 1 ? "allreduce" : "single";
-    strategy_ = strategies::make_strategy(config, context_);
+    strategy_ = strategies::make_strategy({config}, context_);
   }
   nn::GraphModule::Options options() const {
     nn::GraphModule::Options made;

@@ -113,7 +113,6 @@ TEST(PipelinedShare, WithoutSamplesHasZerosInMemoryThatIsCounted) {
                                 .clock = given.clock,
                                 .compress = given.compress,
                                 .micro_batches = 2,
-                                .zero = 2,
                                 .pipeline = given.pipeline};
     const auto pass = make_pass(context);
     pass->hand_over([] {});

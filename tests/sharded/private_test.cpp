@@ -138,7 +138,7 @@ TEST(PrivateParameters, AreRefusedByStrategiesThatCannotHaveThem) {
   with_workers(2, spread(kPrivateWays[0], 0), [&](Worker& worker) {
     const auto refused = [&](const strategies::StrategyConfig& config, const step::Context& context, const std::string& fact) {
       try {
-        strategies::make_strategy(config, context);
+        strategies::make_strategy({config}, context);
         ADD_FAILURE() << fact;
       } catch (const ConfigError& problem) {
         EXPECT_NE(std::string(problem.what()).find(fact), std::string::npos) << problem.what();

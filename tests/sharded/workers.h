@@ -103,7 +103,8 @@ class Worker {
     }
     if (settings_.stage >= 2 && comm.size() > 1) model_ = std::make_shared<GatheringModel>(model_, comm, clock_, settings_.stage);
     settings_.strategy.name = strategies::resolve("auto", comm.size());
-    strategy_ = strategies::make_strategy(settings_.strategy, context());
+    strategy_ =
+        strategies::make_strategy({settings_.strategy, {.zero = settings_.stage, .bf16_gradients = settings_.bf16_gradients}}, context());
   }
 
   step::Context context() {
@@ -116,8 +117,6 @@ class Worker {
             .seed = 5,
             .loss = loss_,
             .micro_batches = settings_.micro_batches,
-            .zero = settings_.stage,
-            .bf16_gradients = settings_.bf16_gradients,
             .offload = settings_.offload};
   }
 

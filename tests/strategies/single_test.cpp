@@ -40,15 +40,15 @@ step::Batch batch_of(std::int64_t step) {
 struct Worker {
   explicit Worker(const optim::OptimConfig& config, std::int64_t micro_batches = 1, double label_smoothing = 0, double dropout = -1)
       : module(small_graph(dropout), options()), optim(config) {
-    strategy = make_strategy({.name = "single"}, {.model = module,
-                                                  .optim = optim,
-                                                  .mesh = mesh,
-                                                  .bus = bus,
-                                                  .clock = clock,
-                                                  .compress = compress,
-                                                  .seed = 5,
-                                                  .loss = std::make_shared<nn::SoftmaxLoss>(label_smoothing),
-                                                  .micro_batches = micro_batches});
+    strategy = make_strategy({{.name = "single"}}, {.model = module,
+                                                    .optim = optim,
+                                                    .mesh = mesh,
+                                                    .bus = bus,
+                                                    .clock = clock,
+                                                    .compress = compress,
+                                                    .seed = 5,
+                                                    .loss = std::make_shared<nn::SoftmaxLoss>(label_smoothing),
+                                                    .micro_batches = micro_batches});
   }
 
   static nn::GraphModule::Options options() {

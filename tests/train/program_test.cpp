@@ -123,8 +123,8 @@ std::vector<std::map<std::string, std::vector<std::string>>> recorded(const Reci
       configure_libtorch(recipe, 1);
       StagedModel staged = make_model(recipe, {}, data.training->info(), mesh, "", clock);
       const auto model = share_out(recipe, std::move(staged.model), mesh, clock);
-      const step::Context context = context_of(recipe, {}, *model, staged.stages, mesh, bus, clock, 1);
-      const auto strategy = strategies::make_strategy(recipe.strategy, context);
+      const step::Context context = context_of(recipe, {}, *model, staged.stages, mesh, bus, clock);
+      const auto strategy = strategies::make_strategy(strategy_of(recipe, {}, 1), context);
       const step::MicroBatch share = step::micro_batch(recipe.data.batch, mesh.data().size(), mesh.data().rank());
       const step::Batch batch = batch_of(graph_for(recipe.model, data.training->info()), share.count, recipe.data.batch);
       const auto set_recording = [&log](bool on) {

@@ -71,7 +71,7 @@ std::vector<std::vector<std::string>> requests_of(const Recipe& recipe, std::int
   observe::Bus bus;
   configure_libtorch(recipe, 1);
   const StagedModel staged = make_model(recipe, {}, info, mesh, "", clock);
-  const step::Context context = context_of(recipe, {}, *staged.model, staged.stages, mesh, bus, clock, 1);
+  const step::Context context = context_of(recipe, {}, *staged.model, staged.stages, mesh, bus, clock);
   const central::Settings settings = *recipe.servers();
   const central::ServerPlan plan(context, settings, recipe.ps.servers);
   std::vector<std::shared_ptr<ps::ConcurrentServer>> servers;
