@@ -107,7 +107,7 @@ TABLES = ["strategies/registry.cpp", "ps/rules/registry.cpp", "ps/consistency/re
           "schedule/pipelines/registry.cpp", "optim/registry.cpp", "data/registry.cpp", "graph/registry.cpp",
           "compress/registry.cpp", "comm/engine.cpp"]
 # Keys that are also the names of something else: of what, by the last word before the comparison.
-OTHER_MEANINGS = {"bf16": {"precision", "storage", "gradient_dtype", "text"}, "fp16": {"storage"}, "mpi": {"source", "transport"},
+OTHER_MEANINGS = {"bf16": {"precision", "storage", "gradient_dtype", "text"}, "fp16": {"storage", "stored_gradients"}, "mpi": {"source", "transport"},
                   "random": {"graph"}, "text": {"type"}}
 # A published study is about the networks that it names. (cli/plan.cpp asks for a dataset's name: DatasetKind has what it needs.)
 EXEMPT = {"paceline/perf/ccgrid2019.cpp", "paceline/perf/ccgrid2019_conclusions.cpp", "cli/plan.cpp"}

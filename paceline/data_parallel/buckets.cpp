@@ -31,7 +31,7 @@ std::vector<Bucket> in_arena(const tensor::Arena& arena, const std::vector<sched
 }  // namespace
 
 std::vector<Bucket> cut_buckets(const tensor::Arena& arena, std::int64_t bytes) {
-  const auto size = static_cast<std::int64_t>(arena.parameters().element_size());
+  const auto size = static_cast<std::int64_t>(arena.gradients().element_size());
   return in_arena(arena, schedule::cut_by_size(entries_of(arena), bytes > 0 ? std::max<std::int64_t>(bytes / size, 1) : 0));
 }
 

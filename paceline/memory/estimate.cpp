@@ -116,7 +116,7 @@ class Ranks {
   /// Otherwise they travel from the arena and into it.
   std::int64_t travelling(std::int64_t common, const std::vector<graph::Units>& held) const {
     const std::int64_t unit = largest_in(share_.parameters, held);
-    const std::int64_t bucket = plan_.zero == 3 ? unit : std::min(common, std::max(plan_.bucket / plan_.storage, unit));
+    const std::int64_t bucket = plan_.zero == 3 ? unit : std::min(common, std::max(plan_.bucket / plan_.gradient(), unit));
     return 4 * bucket + 4 * divided(bucket, plan_.data);
   }
 
@@ -128,8 +128,8 @@ class Ranks {
   void add_copy(const std::vector<graph::Units>& held, Bytes& bytes) const {
     if (!share_.tied || has(held, share_.tied->table) == has(held, share_.tied->head)) return;
     const std::int64_t elements = share_.tied->elements;
-    if (has(held, share_.tied->table)) bytes[Category::communication] += plan_.storage * elements;
-    else bytes[Category::parameters] += plan_.product * elements, bytes[Category::gradients] += plan_.storage * elements;
+    if (has(held, share_.tied->table)) bytes[Category::communication] += plan_.gradient() * elements;
+    else bytes[Category::parameters] += plan_.product * elements, bytes[Category::gradients] += plan_.gradient() * elements;
   }
 
   /// Elements of the table's unit, which come and go with the head's as well.
@@ -156,21 +156,21 @@ class Ranks {
     bytes[Category::parameters] = plan_.storage * (shared(3, count) + (travels && plan_.zero >= 3 ? gathered - gathered / plan_.data : 0));
     bytes[Category::parameters] = std::min(bytes[Category::parameters], plan_.storage * count);
     // Beside the own part, stage 2 has the unit that goes back, a bucket that is not full yet and one that is being reduced; stage 3 units.
-    const std::int64_t bucket = plan_.bucket / plan_.storage;
+    const std::int64_t bucket = plan_.bucket / plan_.gradient();
     const std::int64_t largest = plan_.gpu ? units[0] + units[1] : plan_.zero == 2 ? units[0] + 2 * bucket : units[0];
     const std::int64_t reduced = std::min(count, largest + borrowed(held));
-    const bool masters = plan_.storage < 4;
-    const bool kept_there = (masters || plan_.offload) && apart && plan_.zero >= 2;  // the sum of the own part's gradients
-    bytes[Category::gradients] = plan_.storage * ((kept_there ? 0 : shared(2, count)) + (travels && plan_.zero >= 2 ? reduced : 0));
-    bytes[Category::masters] = masters ? 8 * shared(1, count) : 0;
+    const std::int64_t master = (plan_.storage < 4 ? 4 : 0) + (plan_.gradient() < 4 ? 4 : 0);
+    const bool kept_there = (plan_.gradient() < 4 || plan_.offload) && apart && plan_.zero >= 2;  // the sum of the own part's gradients
+    bytes[Category::gradients] = plan_.gradient() * ((kept_there ? 0 : shared(2, count)) + (travels && plan_.zero >= 2 ? reduced : 0));
+    bytes[Category::masters] = master * shared(1, count);
     bytes[Category::moments] = 4 * plan_.moments * shared(1, count);
     bytes[Category::buffers] += 4 * sum_in(share_.statistics, held);
     add_copy(held, bytes);
     // What a worker has for itself; from stage 2 on its gradients are moved to the place of their sum, unit by unit.
     const std::int64_t own = sum_in(share_.spread, held), moved = plan_.zero >= 2 ? largest_in(share_.spread, held) : 0;
     bytes[Category::parameters] += plan_.storage * own;
-    bytes[Category::gradients] += plan_.storage * ((kept_there ? 0 : own) + moved);
-    bytes[Category::masters] += masters ? 8 * own : 0;
+    bytes[Category::gradients] += plan_.gradient() * ((kept_there ? 0 : own) + moved);
+    bytes[Category::masters] += master * own;
     bytes[Category::moments] += 4 * plan_.moments * own;
     if (plan_.offload) {
       bytes[Category::host] = (4 * plan_.moments + 8) * (shared(1, count) + own);

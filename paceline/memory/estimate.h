@@ -1,12 +1,13 @@
 // Where the memory of a training run goes, by formulas: for each kind of rank and each category what a mesh, a stage of ZeRO's, the type of
 // storage and recomputation make of a network. No LibTorch: a planner reads the same numbers. docs/memory.md explains them.
 //
-// M parameters, s bytes of storage (4; 2 in fp16 and bf16), d data-parallel ranks, per rank of the pipeline and tensor axes:
+// M parameters, s bytes of a stored parameter (4; 2 in fp16 and bf16), g of a stored gradient (s, or 4), d data-parallel ranks, per rank of
+// the pipeline and tensor axes:
 //
 //                 none     ZeRO 1    ZeRO 2    ZeRO 3
 //   parameters    s M      s M       s M       s M/d + the others' parts of the two largest units
-//   gradients     s M      s M       s M/d + the largest unit (2: and two buckets); where s = 2, the own part is among the masters
-//   masters       8 M      8 M/d     8 M/d     8 M/d           where s = 2: parameters and gradients in fp32
+//   gradients     g M      g M       g M/d + the largest unit (2: and two buckets); where g = 2, the own part is among the masters
+//   masters       8 M      8 M/d     8 M/d     8 M/d           4 for parameters in fp32 where s = 2, 4 for gradients where g = 2
 //   moments       4 k M    4 k M/d   4 k M/d   4 k M/d         k: of the optimizer (Adam 2, momentum 1)
 //
 // Offloaded, masters and moments are (8 + 4 k) M, or M/d from stage 1 on, in host memory: parameters, gradients and moments in fp32. On a
@@ -54,7 +55,8 @@ struct Plan {
   bool shared_updates = false;     // data-parallel ranks share moments and masters without ZeRO as well
   bool gpu = false;                // whose pages move by two units at a time, where memory comes and goes
   bool offload = false;            // masters, moments and their gradients lie in host memory, beside a GPU
-  std::int64_t storage = 4;        // bytes of a stored parameter and gradient
+  std::int64_t storage = 4;        // bytes of a stored parameter
+  bool fp32_gradients = false;     // whatever parameters are stored in; otherwise gradients are stored like them
   std::int64_t product = 4;        // bytes of an operand of the products, and of activations
   bool fp16 = false;               // what is stored; no products are made in it
   int moments = 2;                 // fp32 tensors that the optimizer keeps for each parameter
@@ -64,6 +66,7 @@ struct Plan {
   bool bf16_gradients = false;    // they travel in bf16, from buffers of their own, and are added in fp32
 
   int ranks() const { return data * pipeline * tensor; }
+  std::int64_t gradient() const { return fp32_gradients ? 4 : storage; }  // bytes of a stored one
   /// Whether the products read copies of the parameters, in another type than these are stored in.
   bool copies() const { return fp16 || product != storage; }
 };

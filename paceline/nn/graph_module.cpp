@@ -34,7 +34,7 @@ tensor::Arena::Options arena_options(const GraphModule::Options& options, bool t
   const c10::ScalarType dtype = !trainable && has_16_bits(options.dtype) ? c10::kFloat : options.dtype;  // statistics need higher precision
   arena.tensor = at::TensorOptions().device(options.device).dtype(dtype);
   arena.channels_last = options.device.is_cuda();
-  arena.gradients = trainable;
+  arena.gradients = trainable, arena.gradient_dtype = options.gradient_dtype;
   arena.allocate = options.allocate;
   return arena;
 }

@@ -23,6 +23,7 @@ class GraphModule : public torch::nn::Module, public Model {
     c10::Device device{c10::kCPU};
     tensor::Precision precision = tensor::Precision::fp32;
     c10::ScalarType dtype = c10::kFloat;  // of the arena: fp16 and bf16 are computed in fp32; double for checks by finite differences
+    std::optional<c10::ScalarType> gradient_dtype = {};  // of the arena's gradients; nothing: dtype
     std::uint64_t seed = 0;
     bool fuse_norms = true;        // on a GPU; not if a pass sums over workers
     std::vector<Units> held = {};  // the units that it holds and computes, for a pipeline's stage; empty: all

@@ -208,7 +208,7 @@ std::vector<Plan> other_plans(const PlanQuestion& question, const PlanCosts& cos
       }
   };
   for (const OtherWire& wire : question.strategies.wires) {
-    if (question.storage != 4) break;  // compressors take fp32
+    if (question.gradient() != 4) break;  // compressors take fp32
     Choice choice = *alone;
     choice.compression = wire.compression;
     choice.program.wire_bytes = wire.bytes, choice.program.compressed = wire.traffic;

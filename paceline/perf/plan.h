@@ -73,6 +73,7 @@ struct PlanQuestion {
   std::int64_t batch = 1;                 // samples of a step, all workers together
   std::int64_t memory = 0;                // bytes of a device; 0: what the cluster says
   std::int64_t storage = 4;               // bytes of a stored parameter
+  bool fp32_gradients = false;            // whatever parameters are stored in; otherwise gradients are stored like them
   bool fp16 = false;                      // is what they are stored in
   std::int64_t product = 4;               // bytes of an operand of the products
   int moments = 2;                        // fp32 tensors of the optimizer
@@ -87,6 +88,8 @@ struct PlanQuestion {
   /// By how much runs of this kind took longer than the model says, and the seconds of this very one, where any was measured.
   std::function<double(const Choice&)> correction = nullptr;
   std::function<std::optional<double>(const Choice&)> measured = nullptr;
+
+  std::int64_t gradient() const { return fp32_gradients ? 4 : storage; }  // bytes of a stored one
 };
 
 /// What a step would take if one part of the cluster were twice as fast.

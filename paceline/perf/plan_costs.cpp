@@ -42,6 +42,7 @@ RooflineSettings roofline_settings(const PlanQuestion& question, const Choice& c
           .sequence = choice.sequence,
           .precision = question.precision,
           .storage_bytes = static_cast<double>(question.storage),
+          .fp32_gradients = question.fp32_gradients,
           .moments = question.moments,
           .compression = choice.compression};
 }
@@ -293,7 +294,7 @@ void PlanCosts::add_cost(Plan& plan) const {
                                                              : static_cast<double>(question_.batch) / plan.cost.seconds;
   // The same work on as many devices that only compute, in parts as large as there are or as here, whichever is faster.
   Choice alone;
-  alone.program.storage_bytes = program.storage_bytes;
+  alone.program.storage_bytes = program.storage_bytes, alone.program.fp32_gradients = program.fp32_gradients;
   const auto per_sample = [&](std::int64_t samples) {
     const std::int64_t whole = std::max<std::int64_t>(samples, 1);
     return pass_seconds(alone, whole, false) / static_cast<double>(whole);

@@ -91,7 +91,8 @@ std::vector<Choice> meshes_between(const PlanQuestion& question, std::int64_t ab
         mesh.program.data = static_cast<int>(data), mesh.program.pipeline = static_cast<int>(pipeline);
         mesh.program.tensor = static_cast<int>(tensor), mesh.program.samples = question.batch / data;
         mesh.program.overlap = data > 1;
-        mesh.program.storage_bytes = question.storage, mesh.program.wire_bytes = static_cast<double>(question.storage);
+        mesh.program.storage_bytes = question.storage, mesh.program.fp32_gradients = question.fp32_gradients;
+        mesh.program.wire_bytes = static_cast<double>(question.gradient());
         mesh.program.activation_bytes = question.product;
       }
     }
@@ -188,7 +189,8 @@ memory::Plan memory_plan(const PlanQuestion& question, const Choice& choice) {
   plan.samples = program.samples, plan.micro_batches = program.micro_batches;
   plan.schedule = program.schedule, plan.chunks = program.chunks;
   plan.sequence = choice.sequence, plan.hybrid = choice.hybrid, plan.recompute = program.recompute;
-  plan.storage = question.storage, plan.fp16 = question.fp16, plan.product = question.product, plan.moments = question.moments;
+  plan.storage = question.storage, plan.fp32_gradients = question.fp32_gradients;
+  plan.fp16 = question.fp16, plan.product = question.product, plan.moments = question.moments;
   plan.bucket = program.bucket_bytes;
   return plan;
 }

@@ -201,10 +201,11 @@ const RooflineTimes::Sums& RooflineTimes::sums_for(std::int64_t samples) const {
 }
 
 double RooflineTimes::update_seconds(double elements) const {
-  const double bytes = update_bytes(settings_.storage_bytes, settings_.moments) * elements;
+  const double bytes = update_bytes(settings_.storage_bytes, settings_.gradient_bytes(), settings_.moments) * elements;
   if (!settings_.offload) return bytes / device_.update_bytes_per_s();
   // Gradients go to the host and parameters come back while the other direction is free; the update waits for its gradients.
-  return 2 * settings_.storage_bytes * elements / device_.host_link_or_default().value + bytes / device_.host_updates_or_default().value;
+  const double crossing = (settings_.storage_bytes + settings_.gradient_bytes()) * elements;
+  return crossing / device_.host_link_or_default().value + bytes / device_.host_updates_or_default().value;
 }
 
 double RooflineTimes::seconds(const schedule::Action& action, std::int64_t samples) const {
@@ -245,9 +246,9 @@ Doubt RooflineTimes::doubt(std::span<const std::int64_t> samples) const {
   return doubt;
 }
 
-double update_bytes(double storage_bytes, int moments) {
-  const double state = 4.0 * 2 * moments;  // read and written
-  return storage_bytes < 4 ? 2 * storage_bytes + 8 + state : 12 + state;
+double update_bytes(double storage_bytes, double gradient_bytes, int moments) {
+  const double rounded = storage_bytes < 4 ? storage_bytes : 0;  // written, beside the fp32 values that are read and written
+  return gradient_bytes + rounded + 8 + 4.0 * 2 * moments;
 }
 
 }  // namespace paceline::perf

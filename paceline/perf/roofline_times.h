@@ -17,10 +17,13 @@ struct RooflineSettings {
   int tensor = 1;         // ranks that share the network's layers
   bool sequence = false;  // and its positions
   Precision precision = Precision::fp32;
-  double storage_bytes = 4;  // of a parameter and its gradient
-  int moments = 2;           // fp32 tensors of the optimizer
-  bool offload = false;      // masters and moments lie in host memory, and are updated there
+  double storage_bytes = 4;     // of a parameter
+  bool fp32_gradients = false;  // whatever parameters are stored in; otherwise gradients are stored like them
+  int moments = 2;              // fp32 tensors of the optimizer
+  bool offload = false;         // masters and moments lie in host memory, and are updated there
   std::string compression = "none";
+
+  double gradient_bytes() const { return fp32_gradients ? 4 : storage_bytes; }
 };
 
 class RooflineTimes final : public ComputeTimes {
@@ -50,6 +53,6 @@ class RooflineTimes final : public ComputeTimes {
 };
 
 /// Bytes that an update of one element reads and writes: parameter, gradient and moments, and the fp32 master where storage is shorter.
-double update_bytes(double storage_bytes, int moments);
+double update_bytes(double storage_bytes, double gradient_bytes, int moments);
 
 }  // namespace paceline::perf

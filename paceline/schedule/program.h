@@ -132,7 +132,7 @@ struct ProgramSettings {
   int chunks = 1;
   std::vector<std::vector<int>> stages = {};  // by rank of the pipeline: first and last unit of its chunks, in pairs; empty: one stage
   std::string recompute = "none";
-  std::int64_t bucket_bytes = 8 << 20;  // of parameters; 0: all of them
+  std::int64_t bucket_bytes = 8 << 20;  // of gradients; 0: all of them
   bool overlap = false;                 // buckets are sent during the backward pass
   bool by_unit = false;                 // a bucket for each unit; always with ZeRO 3
   bool sharded_update = false;          // each data-parallel rank updates a part of every bucket; always with ZeRO 1 and above
@@ -143,11 +143,13 @@ struct ProgramSettings {
   CompressedTraffic compressed = CompressedTraffic::none;
   int compressed_rounds = 1;          // allreduces of a bucket: PowerSGD has two
   std::int64_t storage_bytes = 4;     // of a parameter
+  bool fp32_gradients = false;        // whatever parameters are stored in; otherwise gradients are stored like them
   std::int64_t activation_bytes = 4;  // of what crosses borders, or is exchanged within layers
   std::string algorithm = "auto";
   std::int64_t staleness = 1;  // stale_sync
   int servers = 1;             // that share the parameters
 
+  std::int64_t gradient_bytes() const { return fp32_gradients ? 4 : storage_bytes; }
   /// Micro-batches that are computed: no more than there are samples.
   int parts() const;
   std::int64_t samples_of(int micro_batch) const;

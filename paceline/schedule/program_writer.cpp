@@ -246,7 +246,7 @@ void ProgramWriter::tied_message(bool gradient, bool sends) {
   const ProgramModel::Tied& tied = model_.tied;
   const int other = stage_with(has_unit(rank_, tied.table) ? tied.head : tied.table);
   message(Lane::compute, sends ? Exchange::send : Exchange::receive, Action::Axis::pipeline, other, kTag + (gradient ? 1 : 0),
-          tied.elements, static_cast<double>(gradient ? settings_.storage_bytes : settings_.activation_bytes));
+          tied.elements, static_cast<double>(gradient ? settings_.gradient_bytes() : settings_.activation_bytes));
 }
 
 // As pipeline::PipelinePass: the receive for the next step is started before this one computes, and a send is not waited for.

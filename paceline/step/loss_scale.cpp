@@ -13,7 +13,7 @@ constexpr const char* kName = "loss_scale";  // [3]: scale, good steps, skipped 
 
 LossScale::LossScale(const Context& context) : mesh_(context.mesh), on_(needed(context.model.arena())), scale_(on_ ? kFirst : 1) {}
 
-bool LossScale::needed(const tensor::Arena& arena) { return arena.parameters().scalar_type() == at::kHalf; }
+bool LossScale::needed(const tensor::Arena& arena) { return arena.dtype(tensor::Role::gradient) == at::kHalf; }
 
 bool LossScale::accepts(bool finite) {
   if (!on_) return true;

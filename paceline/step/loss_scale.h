@@ -14,7 +14,7 @@ class LossScale {
   static constexpr double kFirst = 65536, kLeast = 1;
   static constexpr std::int64_t kGoodSteps = 2000;  // until it is doubled
 
-  /// Whether the arena stores fp16.
+  /// Whether the arena stores gradients in fp16.
   static bool needed(const tensor::Arena& arena);
   /// Scales if it is needed. What it refers to must outlive it.
   explicit LossScale(const Context& context);

@@ -61,8 +61,8 @@ void Updater::bind() {
   const tensor::Owners& of_gradients = arena_.owners(tensor::Role::gradient);
   gradients_ = at::Tensor();
   if (!of_gradients.shared()) ensure(of_gradients == owners_, "whoever updates an element holds its gradient");
-  const bool masters = has_masters();
-  if (!of_gradients.shared() || masters) gradients_ = allocate(masters ? tensor::Role::master : tensor::Role::gradient, shard_);
+  const bool masters = has_masters(), copies = copies_gradients();
+  if (!of_gradients.shared() || copies) gradients_ = allocate(copies ? tensor::Role::master : tensor::Role::gradient, shard_);
   const at::Tensor& parameters = masters ? state_.back() : arena_.parameters();
   optim::RangeOptimizer::Memory memory{
       .parameters = parameters.data_ptr<float>(), .placed_parameters = masters, .placed_gradients = gradients_.defined()};
@@ -145,7 +145,7 @@ void Updater::update(std::int64_t begin, std::int64_t end) {
 }
 
 void Updater::convert_gradients(std::int64_t begin, std::int64_t end) {
-  if (has_masters() && arena_.owners(tensor::Role::gradient).shared()) keep_gradients(begin, end, /*add=*/false);
+  if (copies_gradients() && arena_.owners(tensor::Role::gradient).shared()) keep_gradients(begin, end, /*add=*/false);
 }
 
 void Updater::round(std::int64_t begin, std::int64_t end) {

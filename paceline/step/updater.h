@@ -3,8 +3,8 @@
 // It has state for what its rank holds of Role::moment, and updates only that. If every rank holds everything, that is the whole arena. If
 // gradients have owners too, it keeps their sum for what its rank holds, and the arena only holds gradients on their way to it.
 //
-// If the arena stores 16 bits, it has a master copy in fp32 of the parameters that its rank holds, and their gradients in fp32; the
-// optimizer works on these, and the arena's parameters are the masters rounded.
+// If the arena stores parameters in 16 bits, it has a master copy in fp32 of those that its rank holds, and if it stores gradients in 16
+// bits, a copy of these in fp32; the optimizer works on the copies, and the arena's parameters are the masters rounded.
 //
 // If it is offloaded, all that it holds is in host memory, including master copies of the parameters, and the host updates: gradients are
 // copied down, and parameters up, piece by piece, while it computes.
@@ -46,9 +46,10 @@ class Updater {
   bool elementwise() const { return optimizer_.elementwise(); }
   /// Whether ranks must communicate in update_all().
   bool meets() const;
-  /// Whether the arena stores 16 bits.
+  /// Whether the arena stores parameters in 16 bits.
   bool rounds() const { return rounds_; }
-  /// Whether all gradients that this rank holds are finite. For an arena of 16 bits, before update_all(). Waits for the device.
+  /// Whether all gradients that this rank holds are finite. For an arena of gradients in 16 bits, before update_all(). Waits for the
+  /// device.
   bool finite();
 
   /// To be called after the owners of the arena's moments, and perhaps of its gradients, have changed: moves the state to them. Collective.
@@ -71,6 +72,7 @@ class Updater {
     return has_masters() && state + 1 == names().size() ? tensor::Role::master : tensor::Role::moment;
   }
   bool has_masters() const { return rounds_ || offload_; }
+  bool copies_gradients() const { return offload_ || arena_.dtype(tensor::Role::gradient) != c10::kFloat; }
   at::Tensor allocate(tensor::Role role, const tensor::Shard& shard) const;
   void fill_masters();
   void update_beside_copies();

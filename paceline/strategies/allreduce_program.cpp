@@ -18,7 +18,7 @@ class AllreduceProgram {
         sharded_(settings.data > 1 && (stage_ > 0 || settings.sharded_update)),
         buckets_(stage_ == 3 || settings.by_unit
                      ? schedule::cut_by_unit(writer_.entries())
-                     : schedule::cut_by_size(writer_.entries(), settings.bucket_bytes / settings.storage_bytes)) {
+                     : schedule::cut_by_size(writer_.entries(), settings.bucket_bytes / settings.gradient_bytes())) {
     for (const schedule::BucketEntry& entry : writer_.entries()) private_ += entry.is_private ? entry.elements : 0;
   }
 

@@ -111,10 +111,11 @@ Arena::Arena(const std::vector<Spec>& specs, const Options& options) : channels_
     length_ += (count + kAlignment - 1) / kAlignment * kAlignment;
   }
   parameters_ = options.allocate(length_, options.tensor);
-  if (options.gradients) gradients_ = options.allocate(length_, options.tensor);
+  const c10::ScalarType of_gradients = options.gradient_dtype.value_or(parameters_.scalar_type());
+  if (options.gradients) gradients_ = options.allocate(length_, options.tensor.dtype(of_gradients));
   for (Held& role : roles_) role.owners = Owners(length_);
   Held &parameter = roles_[static_cast<std::size_t>(Role::parameter)], &gradient = roles_[static_cast<std::size_t>(Role::gradient)];
-  parameter.dtype = gradient.dtype = parameters_.scalar_type();  // masters and moments are fp32 whatever these are
+  parameter.dtype = parameters_.scalar_type(), gradient.dtype = of_gradients;  // masters and moments are fp32 whatever these are
   parameter.backing = back(Role::parameter, parameters_);
   if (options.gradients) gradient.backing = back(Role::gradient, gradients_);
 }

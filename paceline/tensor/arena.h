@@ -8,9 +8,10 @@
 // the parameters and in the gradients, so that a sum or an update over a whole range is correct without knowing the entries.
 //
 // Every entry belongs to a unit of its model, and every role that values of the arena play (parameter, gradient, master copy, moment of an
-// optimizer) has a dtype and owners: a range belongs to one rank, or to all. All parameters and gradients have addresses here, but a
-// rank releases what it does not hold at the moment, and no memory is behind those addresses (backing.h). Masters and moments are allocated
-// by allocate(), for what the rank holds. Private entries, which differ on every rank of the data axis, belong to all: each rank holds its
+// optimizer) has a dtype and owners: a range belongs to one rank, or to all. So parameters of 16 bits may have gradients in fp32; in an
+// adopted module they have the parameters' dtype, as autograd demands. All parameters and gradients have addresses here, but a rank
+// releases what it does not hold at the moment, and no memory is behind those addresses (backing.h). Masters and moments are allocated by
+// allocate(), for what the rank holds. Private entries, which differ on every rank of the data axis, belong to all: each rank holds its
 // own.
 #pragma once
 
@@ -83,9 +84,10 @@ class Arena {
   static constexpr std::int64_t kAlignment = 16;  // elements: a cache line of floats
 
   struct Options {
-    at::TensorOptions tensor;    // device and dtype
-    bool channels_last = false;  // 4-D entries are laid out {out, h, w, in}
-    bool gradients = true;       // false for statistics
+    at::TensorOptions tensor;                            // device, and dtype of the parameters
+    std::optional<c10::ScalarType> gradient_dtype = {};  // nothing: that of the parameters
+    bool channels_last = false;                          // 4-D entries are laid out {out, h, w, in}
+    bool gradients = true;                               // false for statistics
     Allocate allocate = allocate_pages;
   };
 

@@ -44,6 +44,11 @@ std::shared_ptr<nn::Model> make_users_model(const Recipe& recipe, const Workload
   if (recipe.train.storage != "fp32")
     throw ConfigError(fmt::format("train.storage={} is for Paceline's own networks, but this program has its own module; leave it out",
                                   recipe.train.storage));
+  if (recipe.train.gradients != "storage")
+    throw ConfigError(
+        fmt::format("train.gradients={} is for Paceline's own networks, but this program has its own module, in which autograd gives every "
+                    "gradient its parameter's dtype; leave it out",
+                    recipe.train.gradients));
   std::shared_ptr<nn::Model> model;
   const auto make = [&] {
     model = workload.model({.device = device, .allocate = data_parallel::allocate_from(comm)});
@@ -87,6 +92,7 @@ StagedModel staged_network(const Recipe& recipe, const Workload& workload, const
   comm::Communicator& comm = mesh.data();
   options.precision = tensor::parse_precision(recipe.train.precision, options.device);
   options.dtype = recipe.train.storage == "fp16" ? c10::kHalf : recipe.train.storage == "bf16" ? c10::kBFloat16 : c10::kFloat;
+  if (recipe.train.stored_gradients() == "fp32") options.gradient_dtype = c10::kFloat;
   options.seed = static_cast<std::uint64_t>(recipe.train.seed);
   options.clock = &clock;
   options.fuse_norms = recipe.strategy.batch_norm != "sync";
@@ -226,12 +232,6 @@ central::Settings servers_of(const Recipe& recipe, const ps::Cluster& cluster, i
   return settings;
 }
 
-data::LoaderOptions loader_options(const Recipe& recipe, data::Split split, const comm::Communicator& comm, std::int64_t batch) {
-  data::LoaderOptions options;
-  options.batch = batch;
-  options.rank = comm.rank(), options.workers = comm.size();
-  options.seed = static_cast<std::uint64_t>(recipe.train.seed);
-  options.shuffle = options.augment = split == data::Split::train;
 strategies::StrategySettings strategy_of(const Recipe& recipe, const ps::Cluster& cluster, int threads) {
   return {recipe.strategy,
           {.zero = static_cast<int>(recipe.parallel.zero),
@@ -241,6 +241,12 @@ strategies::StrategySettings strategy_of(const Recipe& recipe, const ps::Cluster
           servers_of(recipe, cluster, threads)};
 }
 
+data::LoaderOptions loader_options(const Recipe& recipe, data::Split split, const comm::Communicator& comm, std::int64_t batch) {
+  data::LoaderOptions options;
+  options.batch = batch;
+  options.rank = comm.rank(), options.workers = comm.size();
+  options.seed = static_cast<std::uint64_t>(recipe.train.seed);
+  options.shuffle = options.augment = split == data::Split::train;
   options.augment = options.augment && recipe.data.augment;
   options.drop_last = split == data::Split::train && recipe.data.drop_last;
   options.pad = split == data::Split::train && recipe.data.uneven == "pad";

@@ -43,6 +43,7 @@ memory::Plan plan_of(const Recipe& recipe, const RunPlace& place) {
   plan.micro_batches = std::min(recipe.train.micro_batches, plan.samples);
   if (recipe.strategy.bucket_mb > 0) plan.bucket = static_cast<std::int64_t>(recipe.strategy.bucket_mb * (1 << 20));
   plan.storage = recipe.train.storage == "fp32" ? 4 : 2;
+  plan.fp32_gradients = recipe.train.stored_gradients() == "fp32";
   plan.product = recipe.train.precision == "bf16" ? 2 : 4;
   plan.fp16 = recipe.train.storage == "fp16";
   plan.moments = static_cast<int>(optim::make_optimizer(recipe.optim)->state_names().size());

@@ -109,6 +109,7 @@ perf::MakeTimes times_of(const Recipe& recipe, const graph::Graph& graph, const 
                                           .sequence = choice.sequence,
                                           .precision = precision,
                                           .storage_bytes = storage,
+                                          .fp32_gradients = recipe.train.stored_gradients() == "fp32",
                                           .moments = moments,
                                           .compression = choice.compression};
     auto measured = measured_times(recipe, graph, inputs.machine, settings, workers_per_host(inputs));
@@ -161,7 +162,8 @@ perf::PlanQuestion plan_question(const Recipe& recipe, const graph::Graph& graph
   question.workers = inputs.workers > 0 ? inputs.workers : inputs.machine.cluster.processes();
   question.batch = recipe.data.batch;
   question.memory = plan.limit;
-  question.storage = plan.storage, question.fp16 = plan.fp16, question.product = plan.product, question.moments = plan.moments;
+  question.storage = plan.storage, question.fp32_gradients = plan.fp32_gradients;
+  question.fp16 = plan.fp16, question.product = plan.product, question.moments = plan.moments;
   question.precision = precision_of(recipe);
   question.strategies = strategies_of(recipe);
   question.strategies.wires = wires_of(recipe, graph, question.workers);

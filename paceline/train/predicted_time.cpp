@@ -96,7 +96,7 @@ perf::RooflineSettings roofline_settings(const Recipe& recipe, const schedule::P
   perf::RooflineSettings made;
   made.tensor = settings.tensor, made.sequence = recipe.parallel.sequence;
   made.precision = perf::precision_named(recipe.train.precision);
-  made.storage_bytes = static_cast<double>(settings.storage_bytes);
+  made.storage_bytes = static_cast<double>(settings.storage_bytes), made.fp32_gradients = settings.fp32_gradients;
   made.moments = plan_of(recipe).moments;
   made.offload = recipe.parallel.offload;
   made.compression = recipe.comm.gradient_dtype == "bf16" ? "bf16" : recipe.comm.compression;

@@ -63,6 +63,11 @@ void TrainConfig::describe(Section& section) {
              "dtype in which parameters and gradients are stored and sent; fp16 and bf16 keep fp32 master copies, and fp16 scales the loss")
       .one_of({"fp32", "bf16", "fp16"});
   section
+      .field("gradients", gradients,
+             "dtype in which gradients are stored, added over micro-batches and sent: that of train.storage, or fp32, which then needs no "
+             "second copy of them and does not scale the loss")
+      .one_of({"storage", "fp32"});
+  section
       .field("recompute", recompute,
              "activations that the backward pass recomputes to save memory. units: keep only the input of each unit (a block, a "
              "transformer layer); all: keep only the inputs of about √n segments of the n units. The bits of the result are the same")
@@ -246,10 +251,10 @@ void validate_gradients(const Recipe& recipe) {
   if (recipe.comm.compression != "none")
     throw ConfigError(fmt::format("comm.gradient_dtype=bf16 and comm.compression={} both say how gradients travel; leave one of them out",
                                   recipe.comm.compression));
-  if (recipe.train.storage == "fp16")
+  if (recipe.train.stored_gradients() == "fp16")
     throw ConfigError(
         "comm.gradient_dtype=bf16 would cut the gradients of train.storage=fp16 from 11 significant bits to 8, and they are sent in 16 "
-        "bits anyway; use comm.gradient_dtype=fp32, or train.storage=bf16");
+        "bits anyway; use comm.gradient_dtype=fp32, train.gradients=fp32, or train.storage=bf16");
 }
 
 }  // namespace
@@ -267,9 +272,11 @@ void validate(const Recipe& recipe) {
   validate_gradients(recipe);
   if (recipe.train.storage != "fp32") {
     require_together(recipe, fmt::format("train.storage={}", recipe.train.storage));
-    if (recipe.comm.compression != "none")
-      throw ConfigError(fmt::format("train.storage={} with comm.compression={}: compressors need fp32 gradients; leave one of them out",
-                                    recipe.train.storage, recipe.comm.compression));
+    if (recipe.comm.compression != "none" && recipe.train.stored_gradients() != "fp32")
+      throw ConfigError(fmt::format(
+          "train.storage={} with comm.compression={}: compressors need fp32 gradients; use train.gradients=fp32, or leave one of "
+          "them out",
+          recipe.train.storage, recipe.comm.compression));
   }
   if (recipe.train.micro_batches > recipe.data.batch)
     throw ConfigError(fmt::format("train.micro_batches={} is more than data.batch={}; a part needs at least one sample",

@@ -23,11 +23,12 @@ struct TrainConfig {
   std::int64_t seed = 1;
   std::string device = "auto";
   std::string precision = "fp32";
-  std::string storage = "fp32";    // of parameters and gradients
-  std::string recompute = "none";  // which activations the backward pass recomputes
-  double memory_gb = 0;            // per rank; 0: what the machine has
-  std::int64_t threads = 0;        // 0: OMP_NUM_THREADS, else all cores that it may use
-  std::int64_t micro_batches = 1;  // gradient accumulation
+  std::string storage = "fp32";       // of parameters
+  std::string gradients = "storage";  // whose dtype is stored: that of storage, or fp32
+  std::string recompute = "none";     // which activations the backward pass recomputes
+  double memory_gb = 0;               // per rank; 0: what the machine has
+  std::int64_t threads = 0;           // 0: OMP_NUM_THREADS, else all cores that it may use
+  std::int64_t micro_batches = 1;     // gradient accumulation
   double label_smoothing = 0;
   double evaluate_every = 1;          // epochs; 0: only at the end
   std::int64_t checkpoint_every = 0;  // in steps; 0: as often as checkpoint_share allows
@@ -41,6 +42,7 @@ struct TrainConfig {
   bool repeatable = true;             // no choice by measurement that would change the bits
   std::string cluster, profile;       // which the prediction of the run's step uses (predicted_time.h); empty: files in the current folder
 
+  const std::string& stored_gradients() const { return gradients == "storage" ? storage : gradients; }  ///< their dtype
   void describe(Section& section);
 };
 

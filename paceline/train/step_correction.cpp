@@ -16,10 +16,10 @@ namespace {
 constexpr std::string_view kKind[] = {"parallel.workers", "strategy.name",   "parallel.pipeline", "parallel.tensor",
                                       "parallel.zero",    "train.precision", "comm.compression",  "ps.executor"};
 /// Other settings that affect a step's time.
-constexpr std::string_view kDetails[] = {"parallel.sequence", "parallel.hybrid",     "parallel.offload",   "parallel.schedule",
-                                         "parallel.chunks",   "train.micro_batches", "train.recompute",    "train.storage",
-                                         "comm.algorithm",    "comm.gradient_dtype", "strategy.bucket_mb", "strategy.period",
-                                         "ps.servers"};
+constexpr std::string_view kDetails[] = {"parallel.sequence", "parallel.hybrid",     "parallel.offload",    "parallel.schedule",
+                                         "parallel.chunks",   "train.micro_batches", "train.recompute",     "train.storage",
+                                         "train.gradients",   "comm.algorithm",      "comm.gradient_dtype", "strategy.bucket_mb",
+                                         "strategy.period",   "ps.servers"};
 constexpr std::string_view kAlways[] = {"parallel.workers", "strategy.name"};  // included even where they are defaults
 
 std::string key_of(std::string_view word) { return std::string(word.substr(0, word.find('='))); }

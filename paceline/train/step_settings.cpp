@@ -82,7 +82,7 @@ strategies::AllreduceFacts facts_of(const Recipe& recipe, int workers, const Run
           .repeatable = recipe.train.repeatable,
           .elementwise = optim::make_optimizer(recipe.optim)->elementwise(),
           .clips = recipe.optim.clip_norm > 0,
-          .scales_loss = recipe.train.storage == "fp16",
+          .scales_loss = recipe.train.stored_gradients() == "fp16",
           .zero = workers > 1 ? static_cast<int>(recipe.parallel.zero) : 0,
           .optimizer = recipe.optim.name,
           .compression = recipe.comm.compression,
@@ -121,8 +121,8 @@ RecipeStep step_of(const Recipe& recipe, const graph::Graph& graph, const RunPla
   settings.schedule = plan.schedule, settings.chunks = plan.chunks, settings.stages = held_units(graph, plan, stages);
   settings.recompute = plan.recompute;
   settings.clips = recipe.optim.clip_norm > 0, settings.adapts = !optim::make_optimizer(recipe.optim)->elementwise();
-  settings.storage_bytes = plan.storage, settings.activation_bytes = plan.product;
-  settings.wire_bytes = static_cast<double>(plan.storage);
+  settings.storage_bytes = plan.storage, settings.fp32_gradients = plan.fp32_gradients, settings.activation_bytes = plan.product;
+  settings.wire_bytes = static_cast<double>(plan.gradient());
   settings.algorithm = recipe.comm.algorithm;
   settings.staleness = recipe.strategy.staleness, settings.servers = static_cast<int>(recipe.ps.servers);
   set_compression(recipe, graph, settings);

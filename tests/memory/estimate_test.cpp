@@ -76,6 +76,27 @@ TEST(Estimate, ProductsOfAnotherTypeReadCopies) {
   EXPECT_EQ(state({.storage = 4, .product = 2}), 18 * m);
 }
 
+TEST(Estimate, GradientsInFp32NeedNoMasters) {
+  const graph::Graph graph = gpt(8, 64);
+  const std::int64_t m = graph.parameter_count();
+  Plan plan{.data = 4, .storage = 2, .fp32_gradients = true, .product = 2, .bucket = 32 << 10};
+  const auto of = [&](int zero) {
+    plan.zero = zero;
+    return estimate(graph, plan).at(0).bytes;
+  };
+  EXPECT_EQ(of(0)[Category::parameters], 2 * m);
+  EXPECT_EQ(of(0)[Category::gradients], 4 * m);
+  EXPECT_EQ(of(0)[Category::masters], 4 * m);
+  EXPECT_EQ(of(0).state(), 18 * m);
+  EXPECT_EQ(of(1).state(), 6 * m + 12 * m / 4);
+  const std::int64_t of_32_kib = of(2)[Category::gradients];
+  EXPECT_GT(of_32_kib, m) << "the sum of the own part, in fp32";
+  plan.bucket = 16 << 10;
+  EXPECT_EQ(of_32_kib - of(2)[Category::gradients], 2 * (16 << 10)) << "buckets are of gradients";
+  plan.storage = 4, plan.product = 4;
+  EXPECT_EQ(of(0).state(), 16 * m) << "nothing changes where all is fp32";
+}
+
 TEST(Estimate, UpdatesMayBeSharedWithoutZero) {
   const graph::Graph graph = gpt(8, 64);
   const Plan plan{.data = 4, .storage = 2, .product = 2};

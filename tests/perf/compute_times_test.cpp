@@ -114,9 +114,10 @@ TEST(RooflineTimes, RanksOfTheTensorAxisShareTheProducts) {
 }
 
 TEST(RooflineTimes, UpdatesMoveTheOptimizersBytes) {
-  EXPECT_DOUBLE_EQ(update_bytes(4, 2), 28) << "reads of w, g, m, v and writes of w, m, v";
-  EXPECT_DOUBLE_EQ(update_bytes(4, 0), 12);
-  EXPECT_DOUBLE_EQ(update_bytes(2, 2), 28) << "g and w of two bytes, the master read and written, both moments";
+  EXPECT_DOUBLE_EQ(update_bytes(4, 4, 2), 28) << "reads of w, g, m, v and writes of w, m, v";
+  EXPECT_DOUBLE_EQ(update_bytes(4, 4, 0), 12);
+  EXPECT_DOUBLE_EQ(update_bytes(2, 2, 2), 28) << "g and w of two bytes, the master read and written, both moments";
+  EXPECT_DOUBLE_EQ(update_bytes(2, 4, 2), 30) << "g of four bytes";
   const graph::Graph graph = graph_of("gpt");
   Device device = products_only();
   device.update_bandwidth = {1e9, Source::measured};
@@ -124,6 +125,7 @@ TEST(RooflineTimes, UpdatesMoveTheOptimizersBytes) {
   EXPECT_DOUBLE_EQ(RooflineTimes(graph, device).seconds(update, 1), 28e3 / 1e9);
   const RooflineSettings offload{.storage_bytes = 2, .offload = true};
   EXPECT_DOUBLE_EQ(RooflineTimes(graph, device, offload).seconds(update, 1), 4e3 / 16e9 + 28e3 / 40e9) << "by rules of thumb";
+  EXPECT_DOUBLE_EQ(RooflineTimes(graph, device, {.storage_bytes = 2, .fp32_gradients = true}).seconds(update, 1), 30e3 / 1e9);
   device.host_link = {1e6, Source::measured}, device.host_updates = {2e6, Source::spec};
   EXPECT_DOUBLE_EQ(RooflineTimes(graph, device, offload).seconds(update, 1), 4e3 / 1e6 + 28e3 / 2e6);
 }

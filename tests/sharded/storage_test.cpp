@@ -65,6 +65,90 @@ TEST(Storage, HasTwoTwoAndSixteenBytesForAParameter) {
   }
 }
 
+Settings with_fp32_gradients(c10::ScalarType storage, int stage) {
+  Settings settings = settings_of(storage, stage);
+  settings.gradients = at::kFloat;
+  return settings;
+}
+
+// The optimizer needs no second copy of gradients that are in fp32 already.
+TEST(Fp32Gradients, HaveTwoFourAndTwelveBytesForAParameter) {
+  for (const auto& [workers, stage] : {std::pair{1, 0}, {4, 1}, {4, 2}}) {
+    Settings settings = with_fp32_gradients(at::kBFloat16, stage);
+    settings.precision = tensor::Precision::bf16, settings.strategy.bucket_mb = 1;
+    settings.layers = 4, settings.width = 192;
+    with_workers(workers, settings, [&, workers = workers, stage = stage](Worker& worker) {
+      worker.train(1);
+      const tensor::Arena& arena = worker.model().arena();
+      const auto held = [&](Role role) { return static_cast<double>(arena.ledger().bytes(role)) / static_cast<double>(arena.length()); };
+      EXPECT_NEAR(held(Role::parameter), 2, 0.05);
+      if (stage < 2) {
+        EXPECT_NEAR(held(Role::gradient), 4, 0.05);
+      } else {
+        EXPECT_LT(held(Role::gradient), 3.5) << "the own part, and pages for what comes next";
+      }
+      EXPECT_NEAR(held(Role::master) * workers, 4, 0.1) << "parameters in fp32";
+      EXPECT_NEAR(held(Role::moment) * workers, 8, 0.2);
+    });
+  }
+}
+
+// The products are those of fp32 parameters with the same values, and their gradients are added up without a rounding: so they have the
+// same bits, which sums in 16 bits do not.
+TEST(Fp32Gradients, AddUpMicroBatchesAsFp32Does) {
+  for (const char* network : {"gpt", "resnet20"})
+    for (const auto precision : {tensor::Precision::fp32, tensor::Precision::bf16})
+      for (const auto storage : {at::kBFloat16, at::kHalf}) {
+        Settings settings{.network = network, .micro_batches = 4, .precision = precision, .storage = storage};
+        at::Tensor parameters;
+        with_workers(1, settings, [&](Worker& worker) { parameters = worker.parameters(); });
+        const auto gradients_in = [&](c10::ScalarType stored, c10::ScalarType added) {
+          settings.storage = stored, settings.gradients = added;
+          at::Tensor gradients;
+          with_workers(1, settings, [&](Worker& worker) {
+            worker.model().arena().parameters().copy_(parameters), worker.model().refresh();
+            worker.train(1);
+            gradients = worker.model().arena().gradients().to(at::kFloat);
+          });
+          return gradients;
+        };
+        const at::Tensor exact = gradients_in(at::kFloat, at::kFloat);
+        EXPECT_TRUE(at::equal(gradients_in(storage, at::kFloat), exact)) << network << ' ' << c10::toString(storage);
+        if (storage == at::kBFloat16) EXPECT_GT(relative(gradients_in(storage, storage), exact), 1e-4) << network;
+      }
+}
+
+// Masters are owned part by part while gradients lie where they were made.
+TEST(Fp32Gradients, TrainInEveryStageAsWithoutZero) {
+  for (const auto& [optimizer, clip] : {std::pair{"adamw", 0.0}, {"adamw", 0.5}, {"lamb", 0.5}})
+    for (const int workers : {2, 3})
+      for (const std::int64_t micro_batches : {1, 2}) {
+        Settings settings = with_fp32_gradients(at::kBFloat16, 0);
+        settings.optim = {.name = optimizer, .rate = 0.01, .epsilon = 1e-3, .clip_norm = clip};
+        settings.micro_batches = micro_batches;
+        const Trained alone = train_workers(1, settings, 5);
+        for (const int stage : {0, 1, 2, 3}) {
+          settings.stage = stage;
+          const Trained trained = train_workers(workers, settings, 5);
+          ASSERT_TRUE(trained.parameters.defined());
+          EXPECT_LT(relative(trained.parameters, alone.parameters), 0.01) << optimizer << ' ' << clip << ", stage " << stage;
+        }
+      }
+}
+
+// Nothing is left to underflow: what is stored in fp16 was computed with masters, and no gradient passes through it.
+TEST(Fp32Gradients, OfFp16NeedNoScaleOfTheLoss) {
+  for (const int workers : {1, 2})
+    for (const int stage : {0, 2}) {
+      const Trained trained = train_workers(workers, with_fp32_gradients(at::kHalf, workers > 1 ? stage : 0), 20);
+      const Trained exact = train_workers(1, settings_of(at::kFloat, 0), 20);
+      ASSERT_TRUE(trained.parameters.defined());
+      EXPECT_EQ(trained.skipped, 0);
+      EXPECT_LT(relative(trained.parameters, exact.parameters), 0.01);
+    }
+  with_workers(1, with_fp32_gradients(at::kHalf, 0), [](Worker& worker) { EXPECT_FALSE(step::LossScale(worker.context()).on()); });
+}
+
 // LibTorch's batch norm takes weights of the type of its statistics.
 TEST(Storage, OfNormsIsRoundedLikeTheRest) {
   for (const auto precision : {tensor::Precision::fp32, tensor::Precision::bf16})
@@ -148,13 +232,13 @@ TEST(Storage, TakesGradientsThatTravelInBfloat16) {
 
 // The host's update is the device's: its master copies have the parameters' bits where those are fp32.
 TEST(Offload, HasTheSameBits) {
-  for (const auto storage : {at::kFloat, at::kBFloat16})
+  for (const auto& [storage, gradients] : {std::pair{at::kFloat, at::kFloat}, {at::kBFloat16, at::kBFloat16}, {at::kBFloat16, at::kFloat}})
     for (const int workers : {1, 2})
       for (const int stage : {0, 1, 2, 3})
         for (const double clip : {0.0, 0.5}) {
           if (workers == 1 && stage > 0) continue;
           Settings settings = settings_of(storage, stage);
-          settings.optim.clip_norm = clip, settings.micro_batches = 2;
+          settings.gradients = gradients, settings.optim.clip_norm = clip, settings.micro_batches = 2;
           const Trained plain = train_workers(workers, settings, 5);
           settings.offload = true;
           const Trained trained = train_workers(workers, settings, 5);

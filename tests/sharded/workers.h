@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <thread>
 
 #include "paceline/comm/engine.h"
@@ -30,7 +31,8 @@ struct Settings {
   strategies::StrategyConfig strategy = {};
   tensor::Precision precision = tensor::Precision::fp32;
   c10::ScalarType storage = c10::kFloat;
-  std::int64_t layers = 2, width = 16;  // gpt
+  std::optional<c10::ScalarType> gradients = {};  // nothing: as storage
+  std::int64_t layers = 2, width = 16;            // gpt
   std::int64_t experts = 0, experts_top = 1;
   bool bf16_gradients = false, offload = false;
 };
@@ -98,6 +100,7 @@ class Worker {
     } else {
       nn::GraphModule::Options options;
       options.seed = 3, options.allocate = allocate, options.precision = settings_.precision, options.dtype = settings_.storage;
+      options.gradient_dtype = settings_.gradients;
       if (settings_.experts > 0 && comm.size() > 1) options.data = &comm;
       model_ = std::make_shared<nn::GraphModule>(graph::make_graph(model_of(settings_)), options);
     }

@@ -73,6 +73,20 @@ TEST(Arena, PaddingIsZeroAndWritesThroughViewsLeaveItZero) {
   }
 }
 
+TEST(Arena, EachRoleHasItsOwnDtype) {
+  Arena::Options options;
+  options.tensor = at::kBFloat16;
+  EXPECT_EQ(Arena(kSpecs, options).dtype(Role::gradient), at::kBFloat16) << "that of the parameters, unless another is given";
+  options.gradient_dtype = at::kFloat;
+  const Arena arena(kSpecs, options);
+  EXPECT_EQ(arena.parameter(0).scalar_type(), at::kBFloat16);
+  EXPECT_EQ(arena.gradient(0).scalar_type(), at::kFloat);
+  EXPECT_EQ(arena.gradient(0).sizes(), arena.parameter(0).sizes());
+  EXPECT_EQ(arena.gradients().numel(), arena.parameters().numel());
+  for (const auto& [role, dtype] : {std::pair{Role::parameter, at::kBFloat16}, {Role::gradient, at::kFloat}, {Role::moment, at::kFloat}})
+    EXPECT_EQ(arena.allocate(role, arena.shard(role, 0)).scalar_type(), dtype);
+}
+
 TEST(Arena, ViewsAliasTheFlatBuffers) {
   const Arena arena = make();
   arena.parameters().copy_(at::arange(arena.length()));

@@ -118,6 +118,8 @@ TEST(Workload, AModuleLargerThanTheMemoryIsRefusedWithAStageThatFits) {
 TEST(Workload, RefusesWhatItCannotHave) {
   const Folder folder;
   Recipe recipe = small_recipe();
+  recipe.train.gradients = "fp32";
+  EXPECT_THAT(message_of<ConfigError>([&] { train(recipe, regression(), 1, folder.path()); }), HasSubstr("train.gradients=fp32"));
   recipe.train.precision = "bf16";
   EXPECT_THAT(message_of<ConfigError>([&] { train(recipe, regression(), 1, folder.path()); }), HasSubstr("train.precision"));
   recipe = small_recipe();

@@ -98,6 +98,35 @@ TEST(Storage, RunsIn16BitsAndGoesOnInAnother) {
     }
 }
 
+// A run may go on with other gradients: they are in no checkpoint.
+TEST(Storage, TakesGradientsInFp32) {
+  const double exact = run_once(in_stage(0)).test_loss;
+  for (const char* storage : {"bf16", "fp16"})
+    for (const int stage : {0, 2}) {
+      Recipe recipe = in_stage(stage);
+      recipe.train.storage = storage, recipe.train.gradients = "fp32";
+      const Folder folder, parts;
+      const observe::RunEnded through = run_in(folder.path(), recipe);
+      EXPECT_NEAR(through.test_loss, exact, 0.05 * exact) << storage;
+      recipe.train.gradients = "storage";
+      run_in(parts.path(), recipe, /*resume=*/false, /*stop_after=*/4);
+      recipe.train.gradients = "fp32";
+      EXPECT_NEAR(run_in(parts.path(), recipe, /*resume=*/true).test_loss, exact, 0.05 * exact) << storage << ", stage " << stage;
+    }
+}
+
+TEST(Storage, LeavesCompressorsGradientsInFp32) {
+  Recipe recipe = in_stage(0);
+  recipe.comm.compression = "topk", recipe.compress.density = 0.2;
+  const observe::RunEnded exact = run_once(recipe);
+  recipe.train.storage = "bf16";
+  EXPECT_THAT(message_of<ConfigError>([&] { validate(recipe); }), HasSubstr("train.gradients=fp32"));
+  recipe.train.gradients = "fp32";
+  const observe::RunEnded ended = run_once(recipe);
+  EXPECT_NEAR(ended.test_loss, exact.test_loss, 0.05 * exact.test_loss);
+  EXPECT_EQ(ended.communication->bytes_per_step, exact.communication->bytes_per_step) << "codes of fp32";
+}
+
 TEST(Storage, IsRefusedWhereNobodyHasMasters) {
   Recipe recipe = tiny_recipe();
   recipe.train.storage = "fp16", recipe.parallel.workers = 2, recipe.strategy.name = "local_sgd";
@@ -129,6 +158,9 @@ TEST(GradientDtype, IsRefusedWhereSomethingElseSaysHowGradientsTravel) {
   EXPECT_THAT(refused([](Recipe& recipe) { recipe.train.storage = "fp16"; }), HasSubstr("train.storage=bf16"));
   EXPECT_THAT(refused([](Recipe& recipe) { recipe.strategy.name = "local_sgd"; }), HasSubstr("strategy.name=allreduce"));
   EXPECT_THAT(refused([](Recipe& recipe) { recipe.comm.gradient_dtype = "fp8"; }), HasSubstr("bf16"));
+  Recipe recipe = in_stage(0);
+  recipe.comm.gradient_dtype = "bf16", recipe.train.storage = "fp16", recipe.train.gradients = "fp32";
+  EXPECT_NO_THROW(validate(recipe)) << "they are not cut from 11 bits";
 }
 
 TEST(Offload, IsRefusedOnTheCpuAndWhereWorkersUpdateApart) {
