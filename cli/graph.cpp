@@ -1,6 +1,7 @@
 // paceline graph NETWORK [model.key=value …] [--mesh tensor=2 | --mesh data=4 --hybrid auto]
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -18,8 +19,6 @@ namespace paceline::cli {
 
 namespace {
 
-using Json = nlohmann::json;
-
 graph::TensorSplit hybrid_of(const graph::Graph& graph, const comm::MeshSizes& mesh, const std::string& hybrid, std::int64_t batch) {
   if (mesh.data < 2 || mesh.tensor > 1 || mesh.pipeline > 1)
     throw ConfigError("--hybrid needs two or more data-parallel workers and no other axis; use for example --mesh data=4");
@@ -31,31 +30,16 @@ std::vector<graph::Units> stages_of(const graph::Graph& graph, const comm::MeshS
   return mesh.pipeline > 1 ? graph::cut_stages(graph::counted_costs(graph), {.ranks = mesh.pipeline}) : std::vector<graph::Units>();
 }
 
-Json stages_json(const graph::Graph& graph, const std::vector<graph::Units>& stages) {
-  const std::vector<graph::UnitCost> units = graph::counted_costs(graph);
-  Json rows = Json::array();
-  for (const graph::Units& stage : stages) {
-    Json& names = rows.emplace_back(Json::array());
-    for (std::size_t unit = stage.first; unit < stage.last; ++unit) names.push_back(units[unit].name);
-  }
-  return rows;
-}
-
-/// A line for each stage, with its share of the time of a step.
-std::string stages_text(const graph::Graph& graph, const std::vector<graph::Units>& stages) {
-  const std::vector<graph::UnitCost> units = graph::counted_costs(graph);
-  const auto time_of = [&](const graph::Units& range) {
-    double sum = 0;
-    for (std::size_t unit = range.first; unit < range.last; ++unit) sum += units[unit].time;
-    return sum;
-  };
-  std::string text;
-  for (std::size_t i = 0; i < stages.size(); ++i) {
-    const std::string &first = units[stages[i].first].name, &last = units[stages[i].last - 1].name;
-    text += fmt::format("stage {}: {}, {:.0f}% of the time\n", i, first == last ? first : first + " … " + last,
-                        100 * time_of(stages[i]) / time_of({0, units.size()}));
-  }
-  return text;
+graph::OnMesh on_mesh(const graph::Graph& graph, const comm::MeshSizes& mesh, const std::string& hybrid, bool sequence,
+                      std::int64_t batch) {
+  if (mesh.pipeline == 0 || mesh.tensor == 0)
+    throw ConfigError(
+        "a size of 0 is the rest of the ranks, and this command knows no number of ranks; write the size, as in --mesh tensor=2");
+  if (!hybrid.empty()) return {.split = hybrid_of(graph, mesh, hybrid, batch), .data = mesh.data};
+  const int data = std::max(mesh.data, 1);
+  for (const graph::Parameter& parameter : graph.parameters())
+    if (parameter.spread) graph::check_experts(parameter.shape[0], data);
+  return {.split = graph::tensor_split(graph, mesh.tensor, sequence), .stages = stages_of(graph, mesh), .data = data};
 }
 
 }  // namespace
@@ -98,17 +82,9 @@ Action add_graph(CLI::App& app) {
       else std::cout << graph::layer_table(graph);
       return kDone;
     }
-    const comm::MeshSizes mesh = comm::parse_mesh(flags->mesh);
-    const graph::TensorSplit split = flags->hybrid.empty() ? graph::tensor_split(graph, mesh.tensor, flags->sequence)
-                                                           : hybrid_of(graph, mesh, flags->hybrid, flags->batch);
-    const std::vector<graph::Units> stages = stages_of(graph, mesh);
-    if (flags->json) {
-      Json document = graph::to_json(graph, split);
-      if (!stages.empty()) document["stages"] = stages_json(graph, stages);
-      print_json(document);
-    } else {
-      std::cout << graph::split_table(graph, split, stages.size()) << stages_text(graph, stages);
-    }
+    const graph::OnMesh mesh = on_mesh(graph, comm::parse_mesh(flags->mesh), flags->hybrid, flags->sequence, flags->batch);
+    if (flags->json) print_json(graph::to_json(graph, mesh));
+    else std::cout << graph::split_table(graph, mesh);
     return kDone;
   };
 }

@@ -9,6 +9,7 @@
 #include "paceline/base/error.h"
 #include "paceline/base/text.h"
 #include "paceline/graph/hybrid.h"
+#include "paceline/graph/units.h"
 
 namespace paceline::graph {
 namespace {
@@ -59,6 +60,41 @@ std::string join(const std::vector<LocalTensor>& tensors) {
   return fmt::format("{}", fmt::join(shown, " "));
 }
 
+/// The layers of a stage, or of all units.
+std::pair<std::size_t, std::size_t> layers_of(const std::vector<Unit>& units, const Units& stage) {
+  return {units.at(stage.first).first, units.at(stage.last - 1).last};
+}
+
+/// A line for each stage: what it computes, and what each of its ranks holds.
+std::string stages_text(const Graph& graph, const OnMesh& mesh, const std::vector<std::int64_t>& parameters) {
+  const std::vector<UnitCost> units = counted_costs(graph);
+  const auto time_of = [&](const Units& range) {
+    double sum = 0;
+    for (std::size_t unit = range.first; unit < range.last; ++unit) sum += units[unit].time;
+    return sum;
+  };
+  std::string text;
+  for (std::size_t i = 0; i < mesh.stages.size(); ++i) {
+    const std::string &first = units[mesh.stages[i].first].name, &last = units[mesh.stages[i].last - 1].name;
+    const std::size_t ranks = parameters.size() / mesh.stages.size();
+    fmt::format_to(std::back_inserter(text), "stage {}: {}, {:.0f}% of the time, {} parameters on a rank\n", i,
+                   first == last ? first : first + " … " + last, 100 * time_of(mesh.stages[i]) / time_of({0, units.size()}),
+                   show_count(*std::max_element(parameters.begin() + static_cast<std::ptrdiff_t>(i * ranks),
+                                                parameters.begin() + static_cast<std::ptrdiff_t>((i + 1) * ranks))));
+  }
+  return text;
+}
+
+nlohmann::json names_of_stages(const Graph& graph, const std::vector<Units>& stages) {
+  const std::vector<Unit> units = units_of(graph);
+  auto rows = nlohmann::json::array();
+  for (const Units& stage : stages) {
+    auto& names = rows.emplace_back(nlohmann::json::array());
+    for (std::size_t unit = stage.first; unit < stage.last; ++unit) names.push_back(units[unit].name);
+  }
+  return rows;
+}
+
 nlohmann::json to_json(const std::vector<Traffic>& traffic) {
   auto list = nlohmann::json::array();
   for (const Traffic& one : traffic) list.push_back({{"exchange", name_of(one.exchange)}, {"bytes", one.bytes}});
@@ -88,7 +124,26 @@ std::string_view name_of(Exchange exchange) {
   throw InternalError("an exchange without a name");
 }
 
-std::string split_table(const Graph& graph, const TensorSplit& split, std::size_t stages) {
+std::vector<std::int64_t> parameters_by_rank(const Graph& graph, const OnMesh& mesh) {
+  const std::vector<Unit> units = units_of(graph);
+  const std::vector<Units> stages = mesh.stages.empty() ? std::vector<Units>{{0, units.size()}} : mesh.stages;
+  const int tensor_ranks = mesh.split.hybrid ? 1 : mesh.split.parts;
+  std::vector<std::int64_t> sums;
+  for (const Units& stage : stages)
+    for (int data = 0; data < mesh.data; ++data)
+      for (int tensor = 0; tensor < tensor_ranks; ++tensor) {
+        const auto [first, last] = layers_of(units, stage);
+        std::int64_t& sum = sums.emplace_back(0);
+        for (const LocalTensor& held : local_tensors(graph, mesh.split, mesh.split.hybrid ? data : tensor)) {
+          const auto layer = static_cast<std::size_t>(held.whole.layer);
+          if (held.whole.trainable && first <= layer && layer < last) sum += elements(held.shape) / (held.whole.spread ? mesh.data : 1);
+        }
+      }
+  return sums;
+}
+
+std::string split_table(const Graph& graph, const OnMesh& mesh) {
+  const TensorSplit& split = mesh.split;
   const auto tensors = tensors_by_layer(graph, split);
   std::vector<std::array<std::string, 7>> rows = {
       {"name", "kind", "form", "output", "weights of a rank", "forward bytes", "backward bytes"}};
@@ -112,26 +167,28 @@ std::string split_table(const Graph& graph, const TensorSplit& split, std::size_
   }
 
   const std::string title = fmt::format("{}, input {}", graph.network(), to_string(graph.input()));
-  if (split.parts == 1) return text + fmt::format("\n{}: {} parameters\n", title, show_count(graph.parameter_count()));
-  std::int64_t most = 0;
-  for (int rank = 0; rank < split.parts; ++rank) most = std::max(most, local_parameters(graph, split, rank));
+  const std::vector<std::int64_t> parameters = parameters_by_rank(graph, mesh);
+  const std::int64_t most = std::ranges::max(parameters), all = graph.parameter_count();
+  const std::string share = fmt::format("{} of {} parameters on a rank ({:.1f}%)", show_count(most), show_count(all),
+                                        100.0 * static_cast<double>(most) / static_cast<double>(std::max<std::int64_t>(all, 1)));
+  if (split.parts == 1)
+    return text + fmt::format("\n{}: {}\n", title, most < all ? share : show_count(all) + " parameters") +
+           stages_text(graph, mesh, parameters);
   const Total forward = total(split, &LayerSplit::forward), backward = total(split, &LayerSplit::backward);
   fmt::format_to(std::back_inserter(text),
-                 "\n{}, {}={}{}: {} of {} parameters on {} ({:.1f}%)\n"
+                 "\n{}, {}={}{}: {}\n"
                  "a sample sends {} B forward in {} and {} B backward in {}\n",
-                 title, split.hybrid ? "hybrid over data" : "tensor", split.parts, split.sequence ? ", sequence" : "", show_count(most),
-                 show_count(graph.parameter_count()), stages > 1 ? fmt::format("{} ranks, one of each stage", stages) : "a rank",
-                 100.0 * static_cast<double>(most) / static_cast<double>(std::max<std::int64_t>(graph.parameter_count(), 1)),
+                 title, split.hybrid ? "hybrid over data" : "tensor", split.parts, split.sequence ? ", sequence" : "", share,
                  show_count(forward.bytes), plural(static_cast<std::int64_t>(forward.calls), "collective"), show_count(backward.bytes),
                  plural(static_cast<std::int64_t>(backward.calls), "collective"));
   if (split.hybrid) text += fmt::format("a step of {}: {}\n", plural(split.batch, "sample"), describe_hybrid(graph, split));
-  return text;
+  return text + stages_text(graph, mesh, parameters);
 }
 
-nlohmann::json to_json(const Graph& graph, const TensorSplit& split) {
+nlohmann::json to_json(const Graph& graph, const OnMesh& mesh) {
+  const TensorSplit& split = mesh.split;
   const auto tensors = tensors_by_layer(graph, split);
-  auto parameters = nlohmann::json::array(), layers = nlohmann::json::array();
-  for (int rank = 0; rank < split.parts; ++rank) parameters.push_back(local_parameters(graph, split, rank));
+  auto layers = nlohmann::json::array();
   for (std::size_t i = 0; i < graph.layers().size(); ++i) {
     auto held = nlohmann::json::array();
     for (const LocalTensor& tensor : tensors[i]) {
@@ -146,10 +203,14 @@ nlohmann::json to_json(const Graph& graph, const TensorSplit& split) {
                       {"forward", to_json(split.layers[i].forward)},
                       {"backward", to_json(split.layers[i].backward)}});
   }
-  nlohmann::json json = {
-      {"network", graph.network()}, {split.hybrid ? "data" : "tensor", split.parts}, {"input", graph.input()},
-      {"sequence", split.sequence}, {"parameters", graph.parameter_count()},         {"parameters_of_rank", std::move(parameters)},
-      {"layers", std::move(layers)}};
+  nlohmann::json json = {{"network", graph.network()},
+                         {split.hybrid ? "data" : "tensor", split.parts},
+                         {"input", graph.input()},
+                         {"sequence", split.sequence},
+                         {"parameters", graph.parameter_count()},
+                         {"parameters_of_rank", parameters_by_rank(graph, mesh)},
+                         {"layers", std::move(layers)}};
+  if (!mesh.stages.empty()) json["stages"] = names_of_stages(graph, mesh.stages);
   if (!split.hybrid) return json;
   const HybridBytes bytes = hybrid_bytes(graph, split);
   json["batch"] = split.batch;

@@ -1,18 +1,31 @@
-// A tensor split for people and for programs: what `paceline graph NETWORK --mesh tensor=2` prints.
+// A network on a mesh for people and for programs: what `paceline graph NETWORK --mesh tensor=2` prints.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
+#include "paceline/graph/stages.h"
 #include "paceline/graph/tensor_split.h"
 
 namespace paceline::graph {
 
-/// One aligned line per layer: form, output, tensors and communication of a rank; then the totals. `stages`: of a pipeline that divides
-/// the layers as well.
-std::string split_table(const Graph& graph, const TensorSplit& split, std::size_t stages = 1);
-/// {"tensor", "sequence", "parameters_of_rank": […], "layers": [{"name", "form", "output", "forward", "backward", "tensors": [{"name",
-/// "shape", "local", "dim"}]}]}; of a hybrid "data" in place of "tensor", "batch" and "bytes_of_step": {"activations", "gradients"}
-nlohmann::json to_json(const Graph& graph, const TensorSplit& split);
+/// How a network lies on a mesh. A hybrid's split is along the data axis.
+struct OnMesh {
+  TensorSplit split;
+  std::vector<Units> stages = {};  // of a pipeline; empty: there is none
+  int data = 1;
+};
+
+/// The trainable elements that each rank holds, by the rank's number in the mesh.
+std::vector<std::int64_t> parameters_by_rank(const Graph& graph, const OnMesh& mesh);
+
+/// One aligned line per layer: form, output, tensors and communication of a rank; then the totals, and a line per stage with its share of
+/// the time of a step.
+std::string split_table(const Graph& graph, const OnMesh& mesh);
+/// {"tensor", "sequence", "parameters_of_rank": [by rank], "layers": [{"name", "form", "output", "forward", "backward", "tensors":
+/// [{"name", "shape", "local", "dim"}]}]}, "stages": [[unit, …]] if there are several; of a hybrid "data" in place of "tensor", "batch" and
+/// "bytes_of_step": {"activations", "gradients"}
+nlohmann::json to_json(const Graph& graph, const OnMesh& mesh);
 
 }  // namespace paceline::graph

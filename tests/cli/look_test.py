@@ -78,6 +78,9 @@ class Looking(CliTest):
         self.assertEqual(forms["transformer.h.0.mlp.c_proj"], "row")
         self.assertLess(max(graph["parameters_of_rank"]), 0.51 * graph["parameters"])
         self.assertIn("allreduce", self.run_paceline("graph", "vgg16", "--mesh", "tensor=4").stdout)
+        stages = self.json_of("graph", "gpt", "--mesh", "data=2,pipeline=2")
+        self.assertEqual(len(stages["parameters_of_rank"]), 4)
+        self.assertEqual(sum(stages["parameters_of_rank"]), 2 * stages["parameters"])
 
     def test_graph_shows_what_data_parallel_workers_share(self):
         arguments = ["graph", "alexnet", "--mesh", "data=4", "--hybrid", "auto", "--batch", "128"]

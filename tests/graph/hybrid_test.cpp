@@ -65,7 +65,7 @@ TEST(HybridSplit, AutoLeavesLayersWhoseGradientsAreFewerBytes) {
   EXPECT_EQ(layer_of(graph, hybrid_split(graph, "auto", 4, even - 1), "classifier.1").form, Form::row);
   const TensorSplit split = hybrid_split(graph, "auto", 4, even + 1);
   EXPECT_EQ(layer_of(graph, split, "classifier.1").form, Form::whole);
-  EXPECT_THAT(split_table(graph, split), HasSubstr("whole (gradients have fewer bytes)"));
+  EXPECT_THAT(split_table(graph, {.split = split, .data = 4}), HasSubstr("whole (gradients have fewer bytes)"));
   EXPECT_FALSE(hybrid_split(graph, "auto", 4, 1 << 20).splits_anything());
   EXPECT_EQ(layer_of(graph, hybrid_split(graph, "classifier.1", 4, 1 << 20), "classifier.1").form, Form::row) << "asked for by name";
 }
@@ -113,13 +113,15 @@ TEST(HybridSplit, RefusesWhatCannotBeSplit) {
 TEST(HybridSplit, ShowsItselfAsATableAndAsJson) {
   const Graph graph = hybrid_network("alexnet");
   const TensorSplit split = hybrid_split(graph, "auto", 4, 256);
-  const std::string table = split_table(graph, split);
+  const OnMesh mesh{.split = split, .data = 4};
+  const std::string table = split_table(graph, mesh);
   EXPECT_THAT(table, AllOf(HasSubstr("1024/4096x4096"), HasSubstr("1000x1024/4096"), HasSubstr("all_to_all 36,864")));
   EXPECT_THAT(table, HasSubstr("hybrid over data=4"));
-  const nlohmann::json json = to_json(graph, split);
+  const nlohmann::json json = to_json(graph, mesh);
   EXPECT_EQ(json["data"], 4);
   EXPECT_EQ(json["batch"], 256);
   EXPECT_EQ(json["bytes_of_step"]["activations"], hybrid_bytes(graph, split).activations);
+  EXPECT_EQ(json["parameters_of_rank"].size(), 4);
   EXPECT_LT(json["parameters_of_rank"][0].get<std::int64_t>(), graph.parameter_count() / 3);
 }
 

@@ -9,6 +9,7 @@
 #include "paceline/base/error.h"
 #include "paceline/graph/registry.h"
 #include "paceline/graph/split_table.h"
+#include "paceline/graph/units.h"
 #include "tests/message_of.h"
 
 namespace paceline::graph {
@@ -185,16 +186,49 @@ TEST(TensorSplit, OneRankHoldsTheWholeNetwork) {
 
 TEST(TensorSplit, ShowsItselfAsATableAndAsJson) {
   const Graph graph = network("gpt");
-  const TensorSplit split = tensor_split(graph, 2);
-  const std::string table = split_table(graph, split);
+  const OnMesh mesh{.split = tensor_split(graph, 2)};
+  const std::string table = split_table(graph, mesh);
   EXPECT_THAT(table, HasSubstr("72/144x48"));
   EXPECT_THAT(table, HasSubstr("48x96/192"));
-  const nlohmann::json json = to_json(graph, split);
+  const nlohmann::json json = to_json(graph, mesh);
   EXPECT_EQ(json["layers"].size(), graph.layers().size());
   std::int64_t held = 0;
   for (const auto& layer : json["layers"])
     for (const auto& tensor : layer["tensors"]) held += elements(tensor["local"].get<Shape>());
   EXPECT_EQ(held, json["parameters_of_rank"][0].get<std::int64_t>());
+}
+
+// Tensor ranks are neighbours, then data-parallel workers, then stages.
+TEST(OnMesh, CountsTheParametersOfEveryRank) {
+  for (const bool tied : {false, true}) {
+    const Graph graph = network("gpt", [&](ModelConfig& config) { config.tied = tied; });
+    OnMesh mesh{.split = tensor_split(graph, 2), .stages = cut_stages(counted_costs(graph), {.ranks = 3}), .data = 2};
+    const std::vector<std::int64_t> counts = parameters_by_rank(graph, mesh);
+    ASSERT_EQ(counts.size(), 12U);
+    for (const int tensor : {0, 1}) {
+      std::int64_t sum = 0;
+      for (std::size_t stage = 0; stage < 3; ++stage) {
+        EXPECT_EQ(counts[4 * stage + static_cast<std::size_t>(tensor)], counts[4 * stage + 2 + static_cast<std::size_t>(tensor)]);
+        sum += counts[4 * stage + static_cast<std::size_t>(tensor)];
+      }
+      EXPECT_EQ(sum, local_parameters(graph, mesh.split, tensor)) << "tensor rank " << tensor << ", tied: " << tied;
+    }
+    const nlohmann::json json = to_json(graph, mesh);
+    EXPECT_EQ(json["parameters_of_rank"].get<std::vector<std::int64_t>>(), counts);
+    EXPECT_EQ(json["stages"].size(), 3);
+    mesh = {.split = tensor_split(graph, 1), .stages = {{0, 1}, {1, units_of(graph).size()}}};
+    EXPECT_EQ(parameters_by_rank(graph, mesh)[0], (65 + 12) * 48) << "the embedding";
+  }
+}
+
+TEST(OnMesh, DividesExpertsAmongTheWorkers) {
+  const Graph graph = network("gpt", [](ModelConfig& config) { config.experts = 4; });
+  std::int64_t experts = 0;
+  for (const Parameter& parameter : graph.parameters())
+    if (parameter.spread) experts += elements(parameter.shape);
+  ASSERT_GT(experts, 0);
+  const std::int64_t each = graph.parameter_count() - experts / 2;
+  EXPECT_EQ(parameters_by_rank(graph, {.split = tensor_split(graph, 1), .data = 2}), (std::vector<std::int64_t>{each, each}));
 }
 
 }  // namespace
