@@ -85,14 +85,20 @@ class CpuOptimizer final : public Optimizer {
     else pass<false>(buffers, segments, step);
   }
 
-  std::vector<Squares> measure(const Buffers& buffers, std::span<const Segment> pieces, const Hyper& hyper) override {
+  void measure(const Buffers& buffers, std::span<const Segment> pieces, const Hyper& hyper, Squares* squares) override {
     const Step step = step_of(buffers, hyper);
-    return measure<false>(pieces, Work(buffers, pieces, step));
+    const std::vector<Squares> measured = measure<false>(pieces, Work(buffers, pieces, step));
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      Squares& sum = squares[pieces[i].tensor];
+      sum.parameters += measured[i].parameters, sum.others += measured[i].others;
+    }
   }
 
-  void move(const Buffers& buffers, std::span<const Segment> pieces, std::span<const Squares> whole, const Hyper& hyper) override {
+  void move(const Buffers& buffers, std::span<const Segment> pieces, const Hyper& hyper, const Squares* squares) override {
     const Step step = step_of(buffers, hyper);
     Work work(buffers, pieces, step);
+    std::vector<Squares> whole;
+    for (const Segment& piece : pieces) whole.push_back(squares[piece.tensor]);
     finish<false>(pieces, work, whole);
   }
 

@@ -1,7 +1,8 @@
-// The kernels of the optimizers. A tensor is cut into chunks, a thread block works on one chunk, and a launch covers any run of chunks.
+// The kernels of the optimizers. A tensor, or the piece of it that this rank holds, is cut into chunks; a thread block works on one chunk,
+// and a launch covers any run of chunks.
 //
-// Invariant: chunks begin at multiples of kChunk from the start of their tensor, so that the sums over a tensor consist of the same
-// parts in the same order in every call.
+// Invariant: chunks begin at multiples of kChunk from the start of their tensor or piece, so that its sums consist of the same parts in the
+// same order in every call.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "paceline/optim/optimizer.h"
 #include "paceline/optim/rules/element.h"
 
 namespace paceline::optim::kernels {
@@ -27,6 +29,7 @@ struct Chunk {
 struct Tensor {
   std::int32_t first_chunk, chunks;
   std::int32_t decay;
+  std::int32_t whole;  // Segment::tensor
 };
 
 /// Flat buffers on the device; states that the rule does not have are null.
@@ -190,6 +193,25 @@ __global__ void __launch_bounds__(kThreads) adapt(const Tensor* tensors, const S
   const double weights = block_sum(sums.weights + tensor.first_chunk, tensor.chunks);
   const double others = block_sum(sums.others + tensor.first_chunk, tensor.chunks);
   if (threadIdx.x == 0) trust[blockIdx.x] = tensor.decay ? Rule::trust(*present, weights, others) : 1.0f;
+}
+
+/// squares[whole] += the sums of each piece from the first of the call on; one block for each. `sums` are of all chunks.
+static __global__ void __launch_bounds__(kThreads) add_squares(const Tensor* pieces, ChunkSums sums, Squares* squares) {
+  const Tensor piece = pieces[blockIdx.x];
+  const double weights = block_sum(sums.weights + piece.first_chunk, piece.chunks);
+  const double others = block_sum(sums.others + piece.first_chunk, piece.chunks);
+  if (threadIdx.x > 0) return;
+  squares[piece.whole].parameters += weights;
+  squares[piece.whole].others += others;
+}
+
+/// trust[piece] ← the rule's factor, from the squares of the whole tensor; one block of one thread for each piece from the first of the
+/// call.
+template <class Rule>
+__global__ void adapt_piece(const Tensor* pieces, const Step* present, const Squares* squares, float* trust) {
+  const Tensor piece = pieces[blockIdx.x];
+  const Squares whole = squares[piece.whole];
+  trust[blockIdx.x] = piece.decay ? Rule::trust(*present, whole.parameters, whole.others) : 1.0f;
 }
 
 /// *result ← the sum of n sums, in one block.

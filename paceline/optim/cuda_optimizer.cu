@@ -46,7 +46,7 @@ class DeviceArray {
   T* data_ = nullptr;
 };
 
-/// The arena's tensors and their chunks, ascending.
+/// The tensors of the arena, or this rank's pieces of them, and their chunks, ascending.
 struct Table {
   explicit Table(std::span<const Segment> segments) {
     for (const Segment& segment : segments) {
@@ -58,7 +58,10 @@ struct Table {
                           .count = static_cast<std::int32_t>(std::min<std::int64_t>(kernels::kChunk, segment.count - at)),
                           .tensor = tensor,
                           .decay = segment.decay});
-      tensors.push_back({.first_chunk = first, .chunks = static_cast<std::int32_t>(chunks.size()) - first, .decay = segment.decay});
+      tensors.push_back({.first_chunk = first,
+                         .chunks = static_cast<std::int32_t>(chunks.size()) - first,
+                         .decay = segment.decay,
+                         .whole = segment.tensor});
       counts.push_back(segment.count);
     }
   }
@@ -70,7 +73,8 @@ struct Table {
 
 /// A run of tensors and of their chunks.
 struct Run {
-  std::int64_t first_tensor, tensors, first_chunk, chunks;
+  std::int64_t first_tensor = 0, first_chunk = 0;
+  unsigned tensors = 0, chunks = 0;
 };
 
 template <class Rule>
@@ -105,57 +109,92 @@ class RuleOptimizer final : public CudaOptimizer {
   }
 
   void update(const Buffers& buffers, std::span<const Segment> segments, const Hyper& hyper, bool zero_gradients) override {
+    const Run run = find_run(segments);
+    const Step* step = prepare(buffers, hyper);
+    if (run.chunks == 0) return;
+    if (zero_gradients) update_run<true>(buffers, run, step);
+    else update_run<false>(buffers, run, step);
+    launched();
+  }
+
+  void measure(const Buffers& buffers, std::span<const Segment> pieces, const Hyper& hyper, Squares* squares) override {
+    const Run run = find_run(pieces);
+    const Step* step = prepare(buffers, hyper);
+    if (run.chunks == 0) return;
+    sum_squares<false>(buffers, run, step);
+    kernels::add_squares<<<run.tensors, kernels::kThreads, 0, as_stream(buffers.stream)>>>(tensors_.data() + run.first_tensor, sums(),
+                                                                                           squares);
+    launched();
+  }
+
+  void move(const Buffers& buffers, std::span<const Segment> pieces, const Hyper& hyper, const Squares* squares) override {
+    const Run run = find_run(pieces);
+    const Step* step = prepare(buffers, hyper);
+    if (run.chunks == 0) return;
+    if constexpr (Rule::kNorms != Norms::none)
+      kernels::adapt_piece<Rule><<<run.tensors, 1, 0, as_stream(buffers.stream)>>>(tensors_.data() + run.first_tensor, step, squares,
+                                                                                   trust_.data() + run.first_tensor);
+    move_run<false>(buffers, run, step);
+    launched();
+  }
+
+ private:
+  /// Checks the buffers, and enqueues what changes from step to step. Returns where the kernels read it.
+  const Step* prepare(const Buffers& buffers, const Hyper& hyper) {
     ensure(buffers.state.size() == Rule::kStates, "an optimizer gets the state that its state_names() asks for");
     require_aligned(buffers.parameters);
     require_aligned(buffers.gradients);
     for (const float* state : buffers.state) require_aligned(state);
-    const Run run = find_run(segments);
     if (!capturing(buffers.stream)) set_hyper(hyper, buffers.stream);
-    if (run.chunks == 0) return;
-    const Step* step = given_.data();
-    if (buffers.squared_norm) {
-      kernels::clip<<<1, 1, 0, as_stream(buffers.stream)>>>(given_.data(), buffers.squared_norm, config_.clip_norm, clipped_.data());
-      step = clipped_.data();
-    }
-    if (zero_gradients) enqueue<true>(buffers, run, step);
-    else enqueue<false>(buffers, run, step);
-    launched();
-  }
-
-  std::vector<Squares> measure(const Buffers&, std::span<const Segment>, const Hyper&) override { refuse_pieces(); }
-  void move(const Buffers&, std::span<const Segment>, std::span<const Squares>, const Hyper&) override { refuse_pieces(); }
-
- private:
-  [[noreturn]] static void refuse_pieces() {
-    throw ConfigError(
-        "lars and lamb update whole tensors on a GPU, but parallel.zero and parallel.tensor cut them into pieces; use sgd, adam or adamw, "
-        "or parallel.offload=true");
+    if (!buffers.squared_norm) return given_.data();
+    kernels::clip<<<1, 1, 0, as_stream(buffers.stream)>>>(given_.data(), buffers.squared_norm, config_.clip_norm, clipped_.data());
+    return clipped_.data();
   }
 
   template <bool zero_gradients>
-  void enqueue(const Buffers& buffers, const Run& run, const Step* step) {
-    const auto state = [&](int which) { return which < Rule::kStates ? buffers.state[which] : nullptr; };
-    const kernels::Arrays arrays{buffers.parameters, buffers.gradients, state(0), state(1)};
-    const kernels::Chunk* chunks = chunks_.data() + run.first_chunk;
-    const unsigned blocks = static_cast<unsigned>(run.chunks);
-    const cudaStream_t stream = as_stream(buffers.stream);
-    // The sums of a run are stored at its chunks' indices, so that runs on different streams do not interfere.
-    const kernels::ChunkSums all{sums_.data(), sums_.data() + table_.chunks.size()};
-    const kernels::ChunkSums sums{all.weights + run.first_chunk, all.others + run.first_chunk};
-
-    if constexpr (Rule::kNorms == Norms::gradient) {
-      kernels::sum_squares<<<blocks, kernels::kThreads, 0, stream>>>(chunks, arrays.weights, sums.weights);
-      kernels::sum_squares<<<blocks, kernels::kThreads, 0, stream>>>(chunks, arrays.gradients, sums.others);
-    } else if constexpr (Rule::kNorms == Norms::direction) {
-      kernels::accumulate<Rule, zero_gradients><<<blocks, kernels::kThreads, 0, stream>>>(chunks, step, arrays, sums);
+  void update_run(const Buffers& buffers, const Run& run, const Step* step) {
+    if constexpr (Rule::kNorms != Norms::none) {
+      sum_squares<zero_gradients>(buffers, run, step);
+      kernels::adapt<Rule><<<run.tensors, kernels::kThreads, 0, as_stream(buffers.stream)>>>(tensors_.data() + run.first_tensor, step,
+                                                                                             sums(), trust_.data() + run.first_tensor);
     }
-    if constexpr (Rule::kNorms != Norms::none)
-      kernels::adapt<Rule><<<static_cast<unsigned>(run.tensors), kernels::kThreads, 0, stream>>>(tensors_.data() + run.first_tensor, step,
-                                                                                                 all, trust_.data() + run.first_tensor);
-    if constexpr (Rule::kNorms == Norms::direction)
-      kernels::move<Rule><<<blocks, kernels::kThreads, 0, stream>>>(chunks, step, trust_.data(), arrays);
-    else kernels::apply<Rule, zero_gradients><<<blocks, kernels::kThreads, 0, stream>>>(chunks, step, trust_.data(), arrays);
+    move_run<zero_gradients>(buffers, run, step);
   }
+
+  /// Of each chunk; LAMB updates its moments with it.
+  template <bool zero_gradients>
+  void sum_squares(const Buffers& buffers, const Run& run, const Step* step) {
+    const kernels::Arrays arrays = arrays_of(buffers);
+    const kernels::Chunk* chunks = chunks_.data() + run.first_chunk;
+    const cudaStream_t stream = as_stream(buffers.stream);
+    // They are stored at the chunks' indices, so that runs on different streams do not interfere.
+    const kernels::ChunkSums here{sums().weights + run.first_chunk, sums().others + run.first_chunk};
+    if constexpr (Rule::kNorms == Norms::gradient) {
+      kernels::sum_squares<<<run.chunks, kernels::kThreads, 0, stream>>>(chunks, arrays.weights, here.weights);
+      kernels::sum_squares<<<run.chunks, kernels::kThreads, 0, stream>>>(chunks, arrays.gradients, here.others);
+    } else if constexpr (Rule::kNorms == Norms::direction) {
+      kernels::accumulate<Rule, zero_gradients><<<run.chunks, kernels::kThreads, 0, stream>>>(chunks, step, arrays, here);
+    } else {
+      throw InternalError("an optimizer that updates every element by itself measures nothing");
+    }
+  }
+
+  /// The parameters, and all state that sum_squares() has not updated.
+  template <bool zero_gradients>
+  void move_run(const Buffers& buffers, const Run& run, const Step* step) {
+    const kernels::Arrays arrays = arrays_of(buffers);
+    const kernels::Chunk* chunks = chunks_.data() + run.first_chunk;
+    const cudaStream_t stream = as_stream(buffers.stream);
+    if constexpr (Rule::kNorms == Norms::direction)
+      kernels::move<Rule><<<run.chunks, kernels::kThreads, 0, stream>>>(chunks, step, trust_.data(), arrays);
+    else kernels::apply<Rule, zero_gradients><<<run.chunks, kernels::kThreads, 0, stream>>>(chunks, step, trust_.data(), arrays);
+  }
+
+  static kernels::Arrays arrays_of(const Buffers& buffers) {
+    const auto state = [&](int which) { return which < Rule::kStates ? buffers.state[which] : nullptr; };
+    return {buffers.parameters, buffers.gradients, state(0), state(1)};
+  }
+  kernels::ChunkSums sums() const { return {sums_.data(), sums_.data() + table_.chunks.size()}; }
 
   /// The position of `segments` among the arena's tensors.
   Run find_run(std::span<const Segment> segments) const {
@@ -166,7 +205,8 @@ class RuleOptimizer final : public CudaOptimizer {
                  table_.counts[tensor + i] == segments[i].count,
              "a CUDA optimizer updates runs of the tensors that it was made for");
     const kernels::Tensor &first = table_.tensors[tensor], &last = table_.tensors[tensor + segments.size() - 1];
-    return {tensor, static_cast<std::int64_t>(segments.size()), first.first_chunk, last.first_chunk + last.chunks - first.first_chunk};
+    return {tensor, first.first_chunk, static_cast<unsigned>(segments.size()),
+            static_cast<unsigned>(last.first_chunk + last.chunks - first.first_chunk)};
   }
 
   static void require_aligned(const float* pointer) {

@@ -30,8 +30,8 @@ class CudaOptimizer : public Optimizer {
   virtual void squared_norm(const float* gradients, std::span<const Segment> segments, double* result, void* stream) = 0;
 };
 
-/// An optimizer of the current device. `segments` are all tensors of the arena, ascending; every later call takes a run of them,
-/// and the buffers must start at multiples of 16 bytes.
+/// An optimizer of the current device. `segments` are all tensors of the arena, or the pieces of them that this rank holds, ascending;
+/// every later call takes a run of them, and the buffers must start at multiples of 16 bytes.
 std::unique_ptr<CudaOptimizer> make_cuda_optimizer(const OptimConfig& config, std::span<const Segment> segments);
 
 /// Enqueues the rounding of n floats to bfloat16, to nearest with ties to even. Both pointers are on the device.

@@ -42,10 +42,11 @@ struct OptimConfig {
 /// Throws ConfigError if fields contradict each other. The factories below call it.
 void validate(const OptimConfig& config);
 
-/// One tensor of the arena.
+/// One tensor of the arena, or a piece of one.
 struct Segment {
   std::int64_t offset = 0, count = 0;  // in elements of the flat buffers
   bool decay = true;                   // has weight decay, and LARS and LAMB adapt its rate
+  std::int32_t tensor = 0;             // the tensor's index, where squares are summed by tensor
 };
 
 /// Flat buffers, all of the arena's length; state[i] belongs to Optimizer::state_names()[i] and starts as zeros. On CUDA all of these are
@@ -67,7 +68,7 @@ struct Hyper {
   std::int64_t step = 1;     // counts from 1; bias correction of Adam
 };
 
-/// Sums of squares over a tensor, or a piece of it, for the trust factors of LARS and LAMB.
+/// Sums of squares over a tensor, for the trust factors of LARS and LAMB.
 struct Squares {
   double parameters = 0, others = 0;  // others: gradients (LARS), directions (LAMB)
 };
@@ -81,10 +82,11 @@ class Optimizer {
   /// Updates the tensors of `segments` (consecutive in the arena, ascending), and zeroes their gradients in the same pass if requested.
   virtual void update(const Buffers& buffers, std::span<const Segment> segments, const Hyper& hyper, bool zero_gradients) = 0;
 
-  /// The same in two halves, for rules that are not elementwise() if tensors are divided among ranks: the first half returns the squares of
-  /// each piece (and LAMB updates its moments), the second half takes those of the whole tensors.
-  virtual std::vector<Squares> measure(const Buffers& buffers, std::span<const Segment> pieces, const Hyper& hyper) = 0;
-  virtual void move(const Buffers& buffers, std::span<const Segment> pieces, std::span<const Squares> whole, const Hyper& hyper) = 0;
+  /// The same in two halves, for rules that are not elementwise() if tensors are divided among ranks: the first half adds the squares of
+  /// each piece to those of its tensor (and LAMB updates its moments), the second half takes the squares of whole tensors. `squares` are by
+  /// Segment::tensor, on the optimizer's device. No two pieces of a call are of the same tensor.
+  virtual void measure(const Buffers& buffers, std::span<const Segment> pieces, const Hyper& hyper, Squares* squares) = 0;
+  virtual void move(const Buffers& buffers, std::span<const Segment> pieces, const Hyper& hyper, const Squares* squares) = 0;
 };
 
 /// A row of the table.

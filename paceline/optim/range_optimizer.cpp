@@ -13,14 +13,17 @@ std::vector<Segment> segments_within(std::span<const Segment> segments, std::int
   auto part = std::ranges::upper_bound(segments, begin, {}, [](const Segment& segment) { return segment.offset + segment.count; });
   for (; part != segments.end() && part->offset < end; ++part) {
     const std::int64_t from = std::max(part->offset, begin), to = std::min(part->offset + part->count, end);
-    if (from < to) result.push_back({from, to - from, part->decay});
+    if (from < to) result.push_back({from, to - from, part->decay, part->tensor});
   }
   return result;
 }
 
 RangeOptimizer::RangeOptimizer(const OptimConfig& config, std::vector<Segment> segments, std::int64_t length, bool cuda)
     : config_(config), segments_(std::move(segments)), length_(length), clips_(config.clip_norm > 0) {
-  for (Segment& segment : segments_) segment.decay = segment.decay || config.decay_norms;
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    segments_[i].decay = segments_[i].decay || config.decay_norms;
+    segments_[i].tensor = static_cast<std::int32_t>(i);
+  }
   if (cuda) {
     auto made = make_cuda_optimizer(config, segments_);
     cuda_ = made.get();
@@ -58,35 +61,25 @@ void RangeOptimizer::measure_norm(const float* gradients, void* stream) {
 void RangeOptimizer::update(float* gradients, const Stretch& stretch, const Hyper& hyper, void* stream, bool clipped) {
   const Placed placed = place(gradients, stretch, stream, clipped);
   if (!elementwise())
-    for (std::size_t i = 0; i < placed.pieces.size(); ++i)
-      ensure(placed.pieces[i].count == segments_[placed.whole[i]].count, "a tensor whose norm decides is updated whole");
+    for (const Segment& piece : placed.pieces)
+      ensure(piece.count == segments_[static_cast<std::size_t>(piece.tensor)].count, "a tensor whose norm decides is updated whole");
   optimizer_->update(placed.buffers, placed.pieces, hyper, /*zero_gradients=*/false);
 }
 
-void RangeOptimizer::measure(float* gradients, const Stretch& stretch, const Hyper& hyper, bool clipped, std::span<Squares> squares) {
-  const Placed placed = place(gradients, stretch, nullptr, clipped);
-  const std::vector<Squares> measured = optimizer_->measure(placed.buffers, placed.pieces, hyper);
-  for (std::size_t i = 0; i < measured.size(); ++i) {
-    Squares& sum = squares[placed.whole[i]];
-    sum.parameters += measured[i].parameters, sum.others += measured[i].others;
-  }
+void RangeOptimizer::measure(float* gradients, const Stretch& stretch, const Hyper& hyper, void* stream, bool clipped, Squares* squares) {
+  const Placed placed = place(gradients, stretch, stream, clipped);
+  optimizer_->measure(placed.buffers, placed.pieces, hyper, squares);
 }
 
-void RangeOptimizer::move(float* gradients, const Stretch& stretch, const Hyper& hyper, bool clipped, std::span<const Squares> squares) {
-  const Placed placed = place(gradients, stretch, nullptr, clipped);
-  std::vector<Squares> whole;
-  for (const std::size_t segment : placed.whole) whole.push_back(squares[segment]);
-  optimizer_->move(placed.buffers, placed.pieces, whole, hyper);
+void RangeOptimizer::move(float* gradients, const Stretch& stretch, const Hyper& hyper, void* stream, bool clipped,
+                          const Squares* squares) {
+  const Placed placed = place(gradients, stretch, stream, clipped);
+  optimizer_->move(placed.buffers, placed.pieces, hyper, squares);
 }
 
 RangeOptimizer::Placed RangeOptimizer::place(float* gradients, const Stretch& stretch, void* stream, bool clipped) const {
   Placed placed{.buffers = {.parameters = memory_.parameters, .gradients = gradients, .state = memory_.state, .stream = stream},
-                .pieces = segments_within(segments_, stretch.begin, stretch.end),
-                .whole = {}};
-  for (const Segment& piece : placed.pieces) {
-    const auto behind = std::ranges::upper_bound(segments_, piece.offset, {}, &Segment::offset);
-    placed.whole.push_back(static_cast<std::size_t>(behind - segments_.begin()) - 1);
-  }
+                .pieces = segments_within(segments_, stretch.begin, stretch.end)};
   Buffers& moved = placed.buffers;
   if (clipped) moved.squared_norm = memory_.squared_norm;
   if (stretch.place != stretch.begin && cuda_) {  // its table has the offsets

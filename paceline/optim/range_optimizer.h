@@ -56,9 +56,9 @@ class RangeOptimizer {
   /// Updates a stretch: whole tensors, or any elements if elementwise(). `clipped`: by the norm that was measured before.
   void update(float* gradients, const Stretch& stretch, const Hyper& hyper, void* stream = nullptr, bool clipped = false);
   /// The same in two halves, for a rule that is not elementwise() if a stretch may hold pieces of tensors: measure() adds the squares of
-  /// the pieces to `squares`, by segment, and move() takes those of the whole tensors.
-  void measure(float* gradients, const Stretch& stretch, const Hyper& hyper, bool clipped, std::span<Squares> squares);
-  void move(float* gradients, const Stretch& stretch, const Hyper& hyper, bool clipped, std::span<const Squares> squares);
+  /// the pieces to `squares`, and move() takes those of the whole tensors. There is one for each of segments(), on the range's device.
+  void measure(float* gradients, const Stretch& stretch, const Hyper& hyper, void* stream, bool clipped, Squares* squares);
+  void move(float* gradients, const Stretch& stretch, const Hyper& hyper, void* stream, bool clipped, const Squares* squares);
 
   /// Updates the whole range in one pass over memory, on several threads: prepare(block, gradients) writes the gradients of a block to the
   /// cache, the update reads them there, and done(block) follows. In host memory, if elementwise() and not clips().
@@ -71,7 +71,6 @@ class RangeOptimizer {
   struct Placed {
     Buffers buffers;
     std::vector<Segment> pieces;
-    std::vector<std::size_t> whole;  // by piece: the index in segments() of its tensor
   };
   Placed place(float* gradients, const Stretch& stretch, void* stream, bool clipped) const;
 

@@ -41,7 +41,9 @@ Updater::Updater(tensor::Arena& arena, const optim::OptimConfig& config, const c
       rounds_(stores_16_bits(arena)),
       offload_(offload) {
   const at::TensorOptions options = arena.parameters().options().dtype(at::kDouble);
-  if (clips()) squared_norm_ = at::zeros({1}, offload ? options.device(at::kCPU) : options);
+  const at::TensorOptions sums = offload ? options.device(at::kCPU) : options;
+  if (clips()) squared_norm_ = at::zeros({1}, sums);
+  if (!elementwise()) squares_ = at::zeros({std::ssize(arena.entries()), 2}, sums);
   for (std::size_t i = 0; i < names().size(); ++i) state_.push_back(allocate(role(i), shard_));
   fill_masters();
   bind();
@@ -69,6 +71,7 @@ void Updater::bind() {
   if (squared_norm_.defined()) memory.squared_norm = squared_norm_.data_ptr<double>();
   for (std::size_t i = 0; i < optimizer_.state_names().size(); ++i) memory.state.push_back(state_[i].data_ptr<float>());
   optimizer_.bind(std::move(memory));
+  share_squares();
   if (owners_.shared()) return;
   std::vector<optim::Stretch> stretches;
   for (const tensor::Shard::Held& held : shard_.held()) stretches.push_back({held.begin, held.end, held.place});

@@ -62,6 +62,12 @@ class Updater {
   void load(std::span<const NamedTensor> state);
 
  private:
+  /// What ranks of an axis add up, because they hold different pieces of these tensors.
+  struct SharedSquares {
+    comm::Communicator* axis;
+    at::Tensor entries;  // their indices
+  };
+
   int rank() const { return comm_ ? comm_->rank() : 0; }
   bool shares_tensors() const;  // pieces of them, with other ranks
   float* gradients() const;
@@ -79,16 +85,18 @@ class Updater {
   void convert_gradients(std::int64_t begin, std::int64_t end);  // once the arena's are complete
   void round(std::int64_t begin, std::int64_t end);
   void measure_norm();
-  double squared_norm_of(const tensor::Shard::Held& held) const;
+  void add_squared_norm(const tensor::Shard::Held& held, const at::Tensor& sum) const;
+  void share_squares();
   void update_adapted();
-  void sum_over_ranks(std::span<optim::Squares> squares) const;  // by entry
   void check(std::span<const NamedTensor> saved) const;
 
   tensor::Arena& arena_;
   const comm::Mesh* mesh_;
   comm::Communicator* comm_;  // its data axis
   optim::RangeOptimizer optimizer_;
-  at::Tensor squared_norm_;        // [1] double, on the arena's device; undefined if nothing is clipped
+  at::Tensor squared_norm_;  // [1] double, where the updates are computed; undefined if nothing is clipped
+  at::Tensor squares_;       // [entries, 2] double, likewise: optim::Squares; undefined if elementwise()
+  std::vector<SharedSquares> shared_squares_;
   tensor::Owners owners_;          // of the current state
   tensor::Shard shard_;            // of it
   std::vector<at::Tensor> state_;  // [shard's length], by names()

@@ -9,60 +9,58 @@ namespace {
 
 bool sliced_by_tensor_rank(const tensor::Entry& entry) { return entry.slice && entry.slice->across == tensor::Across::tensor; }
 
-/// Sums over the ranks of `axis` the values of the entries that `counts` selects.
-template <class Counts>
-void sum_of_entries(std::span<optim::Squares> squares, comm::Communicator& axis, const std::vector<tensor::Entry>& entries,
-                    const Counts& counts) {
-  std::vector<double> values;
-  for (std::size_t i = 0; i < squares.size(); ++i)
-    if (counts(entries[i])) values.insert(values.end(), {squares[i].parameters, squares[i].others});
-  if (values.empty() || axis.size() == 1) return;
-  axis.run(comm::allreduce(values));
-  auto next = values.begin();
-  for (std::size_t i = 0; i < squares.size(); ++i)
-    if (counts(entries[i])) squares[i].parameters = *next++, squares[i].others = *next++;
-}
-
 }  // namespace
 
-// Each element counts once: an owner counts what it holds, tensor rank 0 what is equal on all tensor ranks, and every stage its own.
+// Each element counts once: an owner counts what it holds, tensor rank 0 what is equal on all tensor ranks, and every stage its own. On a
+// GPU, the host neither reads the sums nor waits for them; the same holds for the squares of LARS and LAMB below.
 void Updater::measure_norm() {
   if (!clips()) return;
   if (!meets()) return optimizer_.measure_norm(gradients(), stream());
-  double common = 0;                  // to all data-parallel workers, unless they share them out
-  std::vector<double> squares = {0};  // values that only one worker has
+  const at::Tensor common = at::zeros_like(squared_norm_);   // to all data-parallel workers, unless they share them out
+  const at::Tensor squares = at::zeros_like(squared_norm_);  // of values that only one worker has
   for (const tensor::Entry& entry : arena_.entries()) {
     if (!sliced_by_tensor_rank(entry) && mesh_->tensor().rank() > 0) continue;
-    double& sum = entry.is_private() || !owners_.shared() ? squares[0] : common;
-    for (const tensor::Shard::Held& held : shard_.within(entry.offset, entry.offset + entry.count)) sum += squared_norm_of(held);
+    const at::Tensor& sum = entry.is_private() || !owners_.shared() ? squares : common;
+    for (const tensor::Shard::Held& held : shard_.within(entry.offset, entry.offset + entry.count)) add_squared_norm(held, sum);
   }
   if (!owners_.shared() || arena_.has_private()) comm_->run(comm::allreduce(squares));
-  squares[0] += common;
+  squares.add_(common);
   if (mesh_->tensor().size() > 1) mesh_->tensor().run(comm::allreduce(squares));
   if (mesh_->pipeline().size() > 1) mesh_->pipeline().run(comm::allreduce(squares));
-  squared_norm_.fill_(squares[0]);
+  squared_norm_.copy_(squares);
 }
 
-double Updater::squared_norm_of(const tensor::Shard::Held& held) const {
+void Updater::add_squared_norm(const tensor::Shard::Held& held, const at::Tensor& sum) const {
   const std::int64_t count = held.end - held.begin;
   const at::Tensor values =
       gradients_.defined() ? gradients_.narrow(0, held.place, count) : arena_.gradients().narrow(0, held.begin, count);
-  if (values.is_cpu()) return optim::squared_norm(values.data_ptr<float>(), count);
-  return values.to(at::kDouble).square().sum().item<double>();
+  if (values.is_cpu()) *sum.data_ptr<double>() += optim::squared_norm(values.data_ptr<float>(), count);
+  else sum.add_(values.to(at::kDouble).square().sum());
+}
+
+void Updater::share_squares() {
+  shared_squares_.clear();
+  if (elementwise() || !mesh_) return;
+  const auto share = [&](comm::Communicator& axis, const auto& shares) {
+    std::vector<std::int64_t> entries;
+    for (std::size_t i = 0; i < arena_.entries().size(); ++i)
+      if (shares(arena_.entries()[i])) entries.push_back(static_cast<std::int64_t>(i));
+    if (axis.size() > 1 && !entries.empty()) shared_squares_.push_back({&axis, at::tensor(entries).to(squares_.device())});
+  };
+  share(*comm_, [&](const tensor::Entry& entry) { return !owners_.shared() || entry.is_private(); });
+  share(mesh_->tensor(), sliced_by_tensor_rank);
 }
 
 void Updater::update_adapted() {
-  std::vector<optim::Squares> squares(arena_.entries().size());
+  auto* const squares = reinterpret_cast<optim::Squares*>(squares_.zero_().data_ptr<double>());
   const auto stretch = [](const tensor::Shard::Held& held) { return optim::Stretch{held.begin, held.end, held.place}; };
-  for (const tensor::Shard::Held& held : shard_.held()) optimizer_.measure(gradients(), stretch(held), hyper_, clips(), squares);
-  sum_over_ranks(squares);
-  for (const tensor::Shard::Held& held : shard_.held()) optimizer_.move(gradients(), stretch(held), hyper_, clips(), squares);
-}
-
-void Updater::sum_over_ranks(std::span<optim::Squares> squares) const {
-  const bool shared_out = !owners_.shared();
-  sum_of_entries(squares, *comm_, arena_.entries(), [&](const tensor::Entry& entry) { return shared_out || entry.is_private(); });
-  sum_of_entries(squares, mesh_->tensor(), arena_.entries(), sliced_by_tensor_rank);
+  for (const tensor::Shard::Held& held : shard_.held()) optimizer_.measure(gradients(), stretch(held), hyper_, stream(), clips(), squares);
+  for (const SharedSquares& shared : shared_squares_) {
+    const at::Tensor sums = squares_.index_select(0, shared.entries);
+    shared.axis->run(comm::allreduce(sums));
+    squares_.index_copy_(0, shared.entries, sums);
+  }
+  for (const tensor::Shard::Held& held : shard_.held()) optimizer_.move(gradients(), stretch(held), hyper_, stream(), clips(), squares);
 }
 
 }  // namespace paceline::step

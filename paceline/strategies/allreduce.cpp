@@ -132,13 +132,10 @@ class Allreduce final : public step::Strategy {
             .clips = updater_.clips(),
             .scales_loss = scale_.on(),
             .zero = stage(),
-            .optimizer = context_.optim.name,
             .compression = context_.compression,
             .bf16_gradients = own_.bf16_gradients,
             .private_entry = found == entries.end() ? "" : found->name,
-            .bytes = arena().length() * 4,
-            .tensor = context_.mesh.tensor().size(),
-            .offload = context_.offload};
+            .bytes = arena().length() * 4};
   }
 
   void apply_cut() {

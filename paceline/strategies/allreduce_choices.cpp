@@ -56,21 +56,6 @@ std::vector<data_parallel::BucketPlan> cuts_of(const StrategyConfig& config, con
 
 }  // namespace
 
-void check_norms(const StrategyConfig& config, const AllreduceFacts& facts) {
-  if (facts.on_cpu || facts.offload || facts.elementwise) return;
-  const auto refuse = [&](const std::string& divides, const std::string& instead) {
-    throw ConfigError(
-        fmt::format("optim.name={} needs norms of whole tensors, which a GPU computes only for tensors that it holds whole, but {}; use {}"
-                    "optim.name=sgd, adam or adamw, or parallel.offload=true, with which the host updates",
-                    facts.optimizer, divides, instead));
-  };
-  if (facts.tensor > 1) refuse(fmt::format("parallel.tensor={} divides layers", facts.tensor), "parallel.tensor=1, ");
-  if (facts.workers == 1) return;
-  if (facts.zero > 0) refuse(fmt::format("parallel.zero={} divides them", facts.zero), "parallel.zero=0, ");
-  if (config.update == "sharded") refuse("strategy.update=sharded divides them", "strategy.update=whole, ");
-  if (!facts.private_entry.empty()) refuse(fmt::format("'{}' is divided among the workers", facts.private_entry), "");
-}
-
 /// The default, if the recipe leaves it open: yes if it costs nothing and changes no bit. A reduce-scatter adds in the same order as an
 /// allreduce if there are two summands, or one algorithm for both.
 bool shares_updates(const StrategyConfig& config, const AllreduceFacts& facts) {
@@ -81,7 +66,6 @@ bool shares_updates(const StrategyConfig& config, const AllreduceFacts& facts) {
 }
 
 AllreduceChoices choose(const StrategyConfig& config, const AllreduceFacts& facts) {
-  check_norms(config, facts);
   AllreduceChoices choices;
   if (facts.workers > 1) check_choices(config, facts), choices.sharded = shares_updates(config, facts);
   choices.cuts = cuts_of(config, facts, choices.sharded);

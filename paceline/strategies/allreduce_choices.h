@@ -19,12 +19,10 @@ struct AllreduceFacts {
   bool elementwise = true;  // the optimizer needs no norms of tensors
   bool clips = false, scales_loss = false;
   int zero = 0;
-  std::string optimizer = "sgd", compression = "none";
+  std::string compression = "none";
   bool bf16_gradients = false;
   std::string private_entry = {};  // the name of a private entry; empty: there is none
   std::int64_t bytes = 0;          // of all parameters in fp32
-  int tensor = 1;                  // workers that divide layers
-  bool offload = false;            // the host updates
 };
 
 struct AllreduceChoices {
@@ -35,9 +33,6 @@ struct AllreduceChoices {
 
 /// Whether each worker updates a part of every bucket, if the recipe permits that.
 bool shares_updates(const StrategyConfig& config, const AllreduceFacts& facts);
-
-/// ConfigError if the optimizer needs norms of tensors that GPUs hold in pieces. The host's optimizer sums them over the workers.
-void check_norms(const StrategyConfig& config, const AllreduceFacts& facts);
 
 /// ConfigError if the recipe asks for something impossible.
 AllreduceChoices choose(const StrategyConfig& config, const AllreduceFacts& facts);

@@ -7,7 +7,7 @@
 #include "paceline/step/loss_scale.h"
 #include "paceline/step/recorded_step.h"
 #include "paceline/step/updater.h"
-#include "paceline/strategies/allreduce_choices.h"
+#include "paceline/strategies/registry.h"
 
 namespace paceline::strategies {
 namespace {
@@ -23,11 +23,6 @@ class Single final : public step::Strategy {
         recorded_(context, context.record_steps && !updater_.meets() && !scale_.on() && !context.offload) {
     if (context.workers() > 1)
       throw ConfigError("strategy 'single' has one worker; use strategy.name=allreduce (`paceline list` names the others)");
-    check_norms({}, {.on_cpu = context.model.device().is_cpu(),
-                     .elementwise = updater_.elementwise(),
-                     .optimizer = context.optim.name,
-                     .tensor = context.mesh.tensor().size(),
-                     .offload = context.offload});
   }
 
   step::StepResult step(const step::Batch& batch, const step::Point& point) override {

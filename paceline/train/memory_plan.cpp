@@ -121,10 +121,10 @@ std::string name_of_divided(const Recipe& recipe, const graph::Graph& graph) {
 }
 
 void check_strategy(const Recipe& recipe, const std::string& divided, const RunPlace& place) {
+  if (!strategies::has_buckets(recipe.strategy.name)) return;
   strategies::AllreduceFacts facts = facts_of(recipe, static_cast<int>(recipe.parallel.data), place);
-  facts.tensor = static_cast<int>(recipe.parallel.tensor), facts.private_entry = divided;
-  if (strategies::has_buckets(recipe.strategy.name)) choose(recipe.strategy, facts);
-  else if (strategies::is_alone(recipe.strategy.name)) check_norms(recipe.strategy, facts);
+  facts.private_entry = divided;
+  choose(recipe.strategy, facts);
 }
 
 void require_memory(const Recipe& recipe, const graph::Graph& graph, const memory::Plan& plan, const RunFacts& run,

@@ -84,10 +84,8 @@ strategies::AllreduceFacts facts_of(const Recipe& recipe, int workers, const Run
           .clips = recipe.optim.clip_norm > 0,
           .scales_loss = recipe.train.stored_gradients() == "fp16",
           .zero = workers > 1 ? static_cast<int>(recipe.parallel.zero) : 0,
-          .optimizer = recipe.optim.name,
           .compression = recipe.comm.compression,
-          .bf16_gradients = recipe.comm.gradient_dtype == "bf16",
-          .offload = recipe.parallel.offload};
+          .bf16_gradients = recipe.comm.gradient_dtype == "bf16"};
 }
 
 std::vector<schedule::Program> RecipeStep::programs(const ProgramSettings& chosen) const {
@@ -142,18 +140,12 @@ RecipeStep step_of(const Recipe& recipe, const graph::Graph& graph, const RunPla
                                            .joint_norms = recipe.strategy.batch_norm == "sync" && !served,
                                            .hybrid = plan.hybrid,
                                            .batch = recipe.data.batch});
-  const auto facts_of_step = [&] {
-    strategies::AllreduceFacts facts = facts_of(recipe, settings.data, place);
-    facts.tensor = settings.tensor;
-    return facts;
-  };
   if (!strategies::has_buckets(step.strategy)) {
-    if (settings.adapts && settings.tensor > 1) check_norms(recipe.strategy, facts_of_step());
     step.settings = {settings};
     return step;
   }
   const auto has_private = [](const schedule::ProgramModel::Unit& unit) { return unit.private_parameters() > 0; };
-  strategies::AllreduceFacts facts = facts_of_step();
+  strategies::AllreduceFacts facts = facts_of(recipe, settings.data, place);
   facts.private_entry = std::ranges::any_of(step.model.units, has_private) ? "experts" : "";
   facts.bytes = step.model.parameters() * 4;
   const strategies::AllreduceChoices choices = choose(recipe.strategy, facts);

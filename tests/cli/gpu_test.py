@@ -63,6 +63,17 @@ class SharedGpu(CliTest):
                 on_cpu = self.json_of("train", *ON_GPU, "train.device=cpu", *words, "--workers", str(self.ranks), "--quiet")
                 self.assertAlmostEqual(threads["test_loss"], on_cpu["test_loss"], delta=0.02 * on_cpu["test_loss"])
 
+    def test_norms_of_tensors_in_pieces(self):
+        """LARS and LAMB where each rank has a part of a tensor: the loss is that of one worker on the CPU."""
+        for optimizer in [["optim.name=lars", "optim.rate=0.5", "optim.trust=0.01"], ["optim.name=lamb", "optim.rate=0.01", "optim.clip_norm=1"]]:
+            words = [*optimizer, "optim.weight_decay=0.01", "model.hidden=[16,16]"]
+            on_cpu = self.json_of("train", *ON_GPU, "train.device=cpu", *words, "--quiet")
+            for way in [["--workers", "2", "parallel.zero=1"], ["--workers", "2", "parallel.zero=2"], ["--workers", "2", "parallel.zero=3"],
+                        ["--mesh", "tensor=2"], ["--mesh", "data=2,tensor=2", "parallel.zero=2"], ["--mesh", "data=2,pipeline=2", "parallel.zero=1"]]:
+                with self.subTest(optimizer=optimizer, way=way):
+                    on_gpu = self.json_of("train", *ON_GPU, *words, *way, "--quiet")
+                    self.assertAlmostEqual(on_gpu["test_loss"], on_cpu["test_loss"], delta=1e-3 * on_cpu["test_loss"])
+
     def test_gradients_under_way_are_resumed(self):
         words = ["strategy.name=stale_sync", "strategy.staleness=2"]
         through = self.launched(*words, "train.name=through")

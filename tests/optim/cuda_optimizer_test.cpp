@@ -1,7 +1,7 @@
 // The GPU's optimizers against the CPU's. They run where there is a GPU and Paceline was built for it.
 #if PACELINE_WITH_CUDA
 
-#include "paceline/optim/cuda_optimizer.h"
+#include "paceline/optim/range_optimizer.h"
 
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
@@ -30,6 +30,7 @@ class OnDevice {
   OnDevice& operator=(const OnDevice&) = delete;
 
   T* data() { return data_; }
+  void write(const std::vector<T>& values) { check(cudaMemcpy(data_, values.data(), size_ * sizeof(T), cudaMemcpyHostToDevice)); }
   std::vector<T> read() const {
     std::vector<T> values(size_);
     check(cudaDeviceSynchronize());
@@ -145,6 +146,75 @@ TEST_P(CudaOptimizerTest, RefusesTensorsThatItDoesNotKnow) {
   const Segment stranger{.offset = 5, .count = 2};
   EXPECT_THROW(cuda->update(device.buffers(), {&stranger, 1}, {.rate = 1}, false), InternalError);
 }
+
+class CudaNormsTest : public CudaOptimizerTest {};
+
+// Two ranks hold the range in parts that end in the middle of tensors. The second has memory for the state of its part alone.
+TEST_P(CudaNormsTest, HalvesOfPiecesMakeTheUpdateOfTheCpu) {
+  OptimConfig config = GetParam();
+  config.clip_norm = 0.5;
+  const auto cpu = make_optimizer(config);
+  Arena arena(arena_size(segments), cpu->state_names().size());
+  const std::int64_t length = std::ssize(arena.parameters), cut = length / 3, end = length - 40, place = cut % 16;
+  const std::vector<std::vector<Stretch>> stretches = {{{0, cut, 0}, {end, length, end}}, {{cut, end, place}}};
+
+  struct Rank {
+    Rank(const Arena& arena, RangeOptimizer made) : memory(arena), optimizer(std::move(made)) {}
+    DeviceArena memory;
+    RangeOptimizer optimizer;
+  };
+  OnDevice<double> norm({0});
+  std::vector<std::unique_ptr<Rank>> ranks;
+  for (const auto& held : stretches) {
+    Arena mine = arena;
+    if (held.size() == 1)
+      for (auto& state : mine.state) state.resize(static_cast<std::size_t>(place + end - cut));
+    ranks.push_back(std::make_unique<Rank>(mine, RangeOptimizer(config, segments, length, /*cuda=*/true)));
+    RangeOptimizer::Memory memory{.parameters = ranks.back()->memory.parameters.data(), .squared_norm = norm.data()};
+    for (auto& state : ranks.back()->memory.state) memory.state.push_back(state->data());
+    ranks.back()->optimizer.bind(std::move(memory));
+    ranks.back()->optimizer.cut(held);
+  }
+
+  for (std::int64_t step = 1; step <= 3; ++step) {
+    const Hyper hyper{.rate = 0.05f, .gradient_scale = 0.5f, .step = step};
+    arena.draw_gradients(static_cast<std::uint64_t>(step));
+    double squared = squared_norm(arena.gradients.data(), length);
+    norm.write({squared});
+    Buffers buffers = arena.buffers();
+    buffers.squared_norm = &squared;
+    cpu->update(buffers, segments, hyper, false);
+
+    std::vector<Squares> sums(segments.size());
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      ranks[rank]->memory.gradients.write(arena.gradients);
+      OnDevice<Squares> squares{std::vector<Squares>(segments.size())};
+      for (const Stretch& stretch : stretches[rank])
+        ranks[rank]->optimizer.measure(ranks[rank]->memory.gradients.data(), stretch, hyper, nullptr, /*clipped=*/true, squares.data());
+      const std::vector<Squares> own = squares.read();
+      for (std::size_t i = 0; i < sums.size(); ++i) sums[i].parameters += own[i].parameters, sums[i].others += own[i].others;
+    }
+    OnDevice<Squares> whole(sums);
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+      for (const Stretch& stretch : stretches[rank])
+        ranks[rank]->optimizer.move(ranks[rank]->memory.gradients.data(), stretch, hyper, nullptr, /*clipped=*/true, whole.data());
+  }
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const std::vector<float> found = ranks[rank]->memory.parameters.read();
+    for (const Stretch& stretch : stretches[rank])
+      for (std::int64_t i = stretch.begin; i < stretch.end; ++i)
+        ASSERT_NEAR(found[static_cast<std::size_t>(i)], arena.parameters[static_cast<std::size_t>(i)], 1e-6) << "element " << i;
+  }
+}
+
+std::vector<OptimConfig> variants_with_norms() {
+  std::vector<OptimConfig> variants = all_variants();
+  std::erase_if(variants, [](const OptimConfig& config) { return make_optimizer(config)->elementwise(); });
+  return variants;
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, CudaNormsTest, testing::ValuesIn(variants_with_norms()),
+                         [](const auto& variant) { return variant_name(variant.param); });
 
 INSTANTIATE_TEST_SUITE_P(Every, CudaOptimizerTest, testing::ValuesIn(all_variants()),
                          [](const auto& variant) { return variant_name(variant.param); });

@@ -83,6 +83,37 @@ TEST(RangeOptimizer, UpdatesTensorsWholeWhereTheirNormDecides) {
                InternalError);
 }
 
+// Two ranks hold the range in parts that end in the middle of tensors, and add up their squares between the halves of an update.
+TEST(RangeOptimizer, MakesItsUpdateInTwoHalvesWhereRanksHoldPieces) {
+  for (const char* name : {"lars", "lamb"}) {
+    const OptimConfig config{.name = name, .weight_decay = 0.01};
+    Arena whole = arena_for(config), first = whole, second = whole;
+    const std::int64_t length = std::ssize(whole.parameters), cut = length / 3, end = length - 40;
+    const std::vector<Stretch> of_first = {{0, cut, 0}, {end, length, end}}, of_second = {{cut, end, cut}};
+    RangeOptimizer in_one = made_for(whole, config), in_first = made_for(first, config), in_second = made_for(second, config);
+    for (std::int64_t step = 1; step <= 3; ++step) {
+      const Hyper hyper{.rate = 0.05f, .gradient_scale = 0.5f, .step = step};
+      for (Arena* arena : {&whole, &first, &second}) arena->draw_gradients(static_cast<std::uint64_t>(step));
+      in_one.update(whole.gradients.data(), hyper);
+      std::vector<Squares> squares(odd_segments().size());
+      const auto both = [&](const auto& half) {
+        for (const Stretch& stretch : of_first) half(in_first, first, stretch);
+        for (const Stretch& stretch : of_second) half(in_second, second, stretch);
+      };
+      both([&](RangeOptimizer& optimizer, Arena& arena, const Stretch& stretch) {
+        optimizer.measure(arena.gradients.data(), stretch, hyper, nullptr, /*clipped=*/false, squares.data());
+      });
+      both([&](RangeOptimizer& optimizer, Arena& arena, const Stretch& stretch) {
+        optimizer.move(arena.gradients.data(), stretch, hyper, nullptr, /*clipped=*/false, squares.data());
+      });
+    }
+    for (std::int64_t i = 0; i < length; ++i)
+      ASSERT_NEAR((cut <= i && i < end ? second : first).parameters[static_cast<std::size_t>(i)],
+                  whole.parameters[static_cast<std::size_t>(i)], 1e-6)
+          << name << ", element " << i;
+  }
+}
+
 TEST(RangeOptimizer, DecaysNormsWhereTheRecipeSaysSo) {
   const std::vector<Segment> segments = {{0, 4, true}, {16, 4, false}};
   EXPECT_FALSE(RangeOptimizer({}, segments, 20, false).segments()[1].decay);
