@@ -15,6 +15,7 @@ namespace paceline::memory {
 /// What the kernels of a device need beyond their inputs and outputs. LibTorch decides it, so whoever asks says it.
 struct Kernels {
   bool columns = false;    // a convolution first writes out what each of its positions sees, of all samples
+  int block = 0;           // channels that a convolution takes at a time, from copies of its own in that order; 0: it makes no copies
   bool attention = false;  // one kernel makes attention's gradients, of queries, keys and values apart, which are then put together
   bool loss = false;       // one kernel scores the logits where they lie
 
@@ -58,10 +59,11 @@ class Activations {
  private:
   std::size_t storage_of(std::size_t layer) const { return storage_[layer]; }
   std::int64_t extra(const graph::Layer& layer) const;
-  std::vector<std::size_t> saved_by(std::size_t layer) const;       // storages
-  std::int64_t needed_to_go_back(const graph::Layer& layer) const;  // besides gradients of its inputs and outputs
+  std::vector<std::size_t> saved_by(std::size_t layer) const;                      // storages
+  std::int64_t needed_to_go_back(const graph::Layer& layer, bool of_input) const;  // besides gradients of its inputs and outputs
   std::int64_t needed_by_attention(const graph::Layer& layer) const;
-  std::int64_t needed_by_convolution(const graph::Layer& layer) const;
+  std::int64_t needed_by_convolution(const graph::Layer& layer, bool of_input) const;
+  std::int64_t blocked(const graph::Layer& layer) const;
   std::vector<bool> which_are_trained() const;
   std::int64_t done_with(std::size_t i, std::size_t first) const;
   void count_saved();

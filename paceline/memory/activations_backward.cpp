@@ -77,11 +77,25 @@ std::int64_t Activations::needed_by_attention(const Layer& layer) const {
   return size_.kernels.attention ? std::max(together + 3 * mixed - input, together) : together;
 }
 
-/// Groups are computed one after the other, from copies, and put together at the end.
-std::int64_t Activations::needed_by_convolution(const Layer& layer) const {
+/// A copy of its output in whole blocks of channels. The few channels of a picture are read as they are.
+std::int64_t Activations::blocked(const Layer& layer) const {
+  constexpr std::int64_t kPicture = 3;
+  const std::int64_t channels = layer.output[0], block = size_.kernels.block;
+  if (channels <= kPicture) return 0;
+  return graph::elements(layer.output) / channels * ((channels + block - 1) / block * block) * size_.samples * size_.element;
+}
+
+/// With blocks: first what the input's gradient takes, then what the weights' takes, which is at last brought into its usual order.
+/// Without, groups are computed one after the other, from copies, and put together at the end.
+std::int64_t Activations::needed_by_convolution(const Layer& layer, bool of_input) const {
   const Layer& source = layers_[static_cast<std::size_t>(layer.inputs[0])];
   const std::int64_t window = layer.kernel_h * layer.kernel_w, channels = source.output[0] / layer.groups;
   const std::int64_t weights = layer.output[0] * channels * window * size_.element;
+  if (size_.kernels.block > 0) {
+    const std::int64_t from = blocked(layer), to = blocked(source);
+    const std::int64_t made = graph::elements(source.output) * size_.samples * size_.element;
+    return std::max({of_input ? from + weights + to - made : 0, from + to + weights, 2 * weights});
+  }
   if (!size_.kernels.columns) return weights;
   const std::int64_t positions = graph::elements(layer.output) / layer.output[0] * size_.samples * size_.element;
   const bool reads_in_place = window == 1 && layer.stride == 1 && layer.padding_h == 0 && layer.padding_w == 0;
@@ -92,11 +106,11 @@ std::int64_t Activations::needed_by_convolution(const Layer& layer) const {
   return 2 * weights + columns + input + parts;
 }
 
-std::int64_t Activations::needed_to_go_back(const Layer& layer) const {
+std::int64_t Activations::needed_to_go_back(const Layer& layer, bool of_input) const {
   const std::int64_t out = graph::elements(layer.output) * size_.samples * size_.element;
   const std::int64_t cast = size_.casts ? layer.parameters * size_.element : 0;
   switch (layer.kind) {
-    case Kind::conv: return needed_by_convolution(layer);
+    case Kind::conv: return needed_by_convolution(layer, of_input);
     case Kind::attention: return needed_by_attention(layer);
     case Kind::fc: return cast;
     case Kind::lrn: return 5 * out;
@@ -135,13 +149,15 @@ void Activations::count_gradients() {
       if (alive.has(i)) {
         const Layer& layer = layers_[i];
         std::int64_t made = 0, sum = 0;
+        bool of_input = false;
         for (const int input : layer.inputs) {
           const auto source = static_cast<std::size_t>(input);
           if (!trained[source]) continue;
+          of_input = true;
           if (!passes_on(layer)) made += bytes_[source];
           if (alive.has(source) && layer.kind != Kind::layer_norm) sum = std::max(sum, bytes_[source]);
         }
-        most = std::max(most, alive.bytes() + made + std::max(needed_to_go_back(layer), sum) - done);
+        most = std::max(most, alive.bytes() + made + std::max(needed_to_go_back(layer, of_input), sum) - done);
         for (const int input : layer.inputs) {
           const auto source = static_cast<std::size_t>(input);
           if (!trained[source]) continue;

@@ -1,6 +1,5 @@
 #include "paceline/train/memory_plan.h"
 
-#include <ATen/Context.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include "paceline/graph/units.h"
 #include "paceline/memory/fit.h"
 #include "paceline/nn/attention.h"
+#include "paceline/nn/onednn.h"
 #include "paceline/schedule/pipeline.h"
 #include "paceline/strategies/allreduce_choices.h"
 #include "paceline/tensor/device.h"
@@ -21,7 +21,8 @@ namespace paceline::train {
 namespace {
 
 memory::Kernels kernels_of(bool gpu) {
-  return {.columns = !gpu && !(at::hasMKLDNN() && tensor::onednn_pays()), .attention = nn::has_attention_kernels(), .loss = gpu};
+  const int block = gpu ? 0 : nn::onednn_block();
+  return {.columns = !gpu && block == 0, .block = block, .attention = nn::has_attention_kernels(), .loss = gpu};
 }
 
 bool shares_updates(const Recipe& recipe, int workers, const RunPlace& place) {
