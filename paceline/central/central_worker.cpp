@@ -42,15 +42,15 @@ at::Tensor CentralWorker::minibatch(const step::Batch& batch, const step::Point&
   const Nanoseconds began = context_.clock.now(), computed_before = durations_.backward;
   durations_ = {};
   if (local_.visits()) pull(rate);
-  bool in_vain = false;
+  bool cancelled = false;
   try {
     forward_and_backward(batch, point, last, computed_before);
     straggle(began);
-  } catch (const InVain&) {
-    in_vain = true;
+  } catch (const Cancelled&) {
+    cancelled = true;
   }
   durations_.backward = context_.clock.now() - began - durations_.pull - durations_.forward - durations_.report;
-  if (in_vain) {
+  if (cancelled) {
     local_.leave_off();
     return sums_.cpu();
   }
@@ -84,7 +84,7 @@ void CentralWorker::forward_and_backward(const step::Batch& batch, const step::P
     advice_ = client_->report({.loss = loss_, .t_comm_s = seconds(durations_.pull), .t_comp_s = seconds(computed_before)},
                               norms_.any() ? local_.statistics().data_ptr<float>() : nullptr);
     durations_.report = context_.clock.now() - scored_at;
-    if (advice_.in_vain) throw InVain{};
+    if (advice_.cancelled) throw Cancelled{};
   };
   sums_ = pass(batch, told);
 }
@@ -154,7 +154,7 @@ void CentralWorker::load(std::span<const step::NamedTensor> state) {
 void CentralWorker::ask() {
   const Nanoseconds asked = context_.clock.now();
   if (asked < ask_again_) return;
-  if (client_->in_vain()) throw InVain{};
+  if (client_->cancelled()) throw Cancelled{};
   const Nanoseconds answered = context_.clock.now();
   ask_again_ = answered + kAskingShare * (answered - asked);
 }

@@ -35,14 +35,14 @@ class CentralWorker {
   void load(std::span<const step::NamedTensor> state);
 
  private:
-  struct InVain {};  // thrown to abandon a pass
+  struct Cancelled {};  // thrown to abandon a pass
 
   void pull(float rate);
   at::Tensor pass(const step::Batch& batch, const std::function<void(const at::Tensor&)>& told);
   void forward_and_backward(const step::Batch& batch, const step::Point& point, bool last, Nanoseconds computed_before);
   void straggle(Nanoseconds began);
   void push(float rate);
-  /// Throws InVain if the servers have cancelled the minibatch. Asking takes at most a hundredth of the time.
+  /// Throws Cancelled if the servers have cancelled the minibatch. Asking takes at most a hundredth of the time.
   void ask();
 
   const Settings& settings_;

@@ -17,7 +17,7 @@ LocalWorker::LocalWorker(const Duties& duties, NormReports* norms, tensor::Arena
   if (shares_module || (duties.departs() && !duties.replica)) memory_.pushed = at::zeros_like(arena.gradients());
   if (shares_module && updater && !updater->buffers().empty())
     memory_.momentum = at::zeros({std::ssize(updater->buffers()), arena.length()}, arena.parameters().options());
-  if (duties.in_vain && memory_.momentum.defined()) memory_.momentum_before = at::zeros_like(memory_.momentum);
+  if (duties.cancellable && memory_.momentum.defined()) memory_.momentum_before = at::zeros_like(memory_.momentum);
   if (norms && norms->any()) memory_.running = norms->initial(), memory_.statistics = norms->initial();
 }
 
@@ -93,7 +93,7 @@ void LocalWorker::own_step(float rate) {
     for (std::size_t i = 0; i < buffers.size(); ++i) at::Tensor(buffers[i]).copy_(row(i));
   updater_->begin_step({.rate = rate, .step = ++updates_});
   updater_->update_all();
-  if (duties_.in_vain) std::swap(memory_.momentum, memory_.momentum_before);
+  if (duties_.cancellable) std::swap(memory_.momentum, memory_.momentum_before);
   if (memory_.momentum.defined())
     for (std::size_t i = 0; i < buffers.size(); ++i) row(i).copy_(buffers[i]);
   if (shares_module_) memory_.parameters.copy_(arena_.parameters());

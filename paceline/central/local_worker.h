@@ -33,12 +33,12 @@ struct Duties {
         advised(rule.needs().advises),
         period(rule.period()) {}
 
-  bool replica;          // it pushes its parameters
-  bool steps;            // it pushes the sum of the steps that its own optimizer made
-  bool sent_own;         // a pull returns something other than the server's parameters
-  bool advised;          // it reports its loss and waits for the answer before its backward pass
-  std::int64_t period;   // minibatches between two visits
-  bool in_vain = false;  // the consistency may cancel a minibatch that a virtual clock has already computed
+  bool replica;              // it pushes its parameters
+  bool steps;                // it pushes the sum of the steps that its own optimizer made
+  bool sent_own;             // a pull returns something other than the server's parameters
+  bool advised;              // it reports its loss and waits for the answer before its backward pass
+  std::int64_t period;       // minibatches between two visits
+  bool cancellable = false;  // the consistency may cancel a minibatch that a virtual clock has already computed
 
   /// The same for one particular worker, which may be slower than others.
   Duties of_worker(const ps::PsConfig& config, int worker) const {
@@ -100,7 +100,7 @@ class LocalWorker {
   bool take_step();
   /// Abandons the minibatch in progress.
   void leave_off() { ++iteration_, since_visit_ = 0; }
-  /// The same after take_gradient(), as happens with duties.in_vain: the update is undone. The next pull restores the parameters.
+  /// The same after take_gradient(), as happens with duties.cancellable: the update is undone. The next pull restores the parameters.
   void call_off();
   void pushed() { since_visit_ = 0; }
 

@@ -83,7 +83,7 @@ class ReplayExecutor final : public VirtualExecutor {
     if (number == one.visit.pulled ? !one.dealt : !one.computed) return false;
     ++at_;
     if (number == one.visit.pulled) {
-      if (server().in_vain(one.worker)) player(one.worker).local.call_off();  // the worker stopped
+      if (server().cancelled(one.worker)) player(one.worker).local.call_off();  // the worker stopped
       auto& own = own_[static_cast<std::size_t>(one.worker)];
       if (!server().may_pull(one.worker) || own.front() != events_[at_ - 1]) refuse(one);
       compute_next(own);

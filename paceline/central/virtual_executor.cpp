@@ -33,7 +33,7 @@ VirtualExecutor::VirtualExecutor(const step::Context& given, const Settings& giv
       loop_(static_cast<std::size_t>(workers())) {
   if (apart_) tensors().parameters().copy_(parameters());
   if (norms_.any()) tensors().statistics().copy_(norms_.initial());
-  duties_.in_vain = ps::make_consistency(ps().consistency, ps(), workers())->cancels();
+  duties_.cancellable = ps::make_consistency(ps().consistency, ps(), workers())->cancels();
   for (int i = 0; i < workers(); ++i) {
     players_.emplace_back(LocalWorker(duties_.of_worker(ps(), i), &norms_, module().arena(), updater_.get(), /*shares_module=*/true));
     ready_.push_back(static_cast<std::size_t>(i));
@@ -127,7 +127,7 @@ void VirtualExecutor::push(int worker) {
 
 void VirtualExecutor::grant_after(int worker) {
   for (std::size_t i = 0; i < players_.size(); ++i)
-    if (players_[i].phase != Phase::waiting && server_.in_vain(static_cast<int>(i))) {  // it stops, and its push will not arrive
+    if (players_[i].phase != Phase::waiting && server_.cancelled(static_cast<int>(i))) {  // it stops, and its push will not arrive
       server_.push(static_cast<int>(i), players_[i].local.memory().pushed.data_ptr<float>(),
                    {.rate = players_[i].rate, .loss = players_[i].loss});
       players_[i].local.call_off();

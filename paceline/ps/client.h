@@ -25,7 +25,7 @@ class Client {
   virtual Advice report(const Report& report, const float* statistics) = 0;
   /// Pushes the gradient of the whole arena, and overwrites it. Returns the first server's admission.
   virtual Admission push(float* gradient, const Push& push) = 0;
-  virtual bool in_vain() = 0;
+  virtual bool cancelled() = 0;
   /// By server, for a checkpoint; empty if pushes are not compressed.
   virtual std::vector<Unsent> unsent() { return {}; }
 };

@@ -58,7 +58,7 @@ class ConcurrentServer {
   void assign(int worker, std::int64_t number);
   void complete(int worker, const Completed& minibatch);
   /// Whether what the worker computes now will be dropped. Never blocks: while the server is busy the answer is no.
-  bool in_vain(int worker);
+  bool cancelled(int worker);
 
   /// False until begin_again(), if the limits say so: until then a transport admits nobody. await_state() waits for it; Error if the server
   /// is closed instead.

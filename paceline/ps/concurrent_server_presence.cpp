@@ -5,9 +5,9 @@
 
 namespace paceline::ps {
 
-bool ConcurrentServer::in_vain(int worker) {
+bool ConcurrentServer::cancelled(int worker) {
   const std::unique_lock state(state_, std::try_to_lock);
-  return state && server_->in_vain(worker);
+  return state && server_->cancelled(worker);
 }
 
 bool ConcurrentServer::has_state() {

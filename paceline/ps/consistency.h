@@ -49,7 +49,7 @@ class Consistency {
   /// Its gradient has arrived and cannot be used: the worker may pull again, and has not advanced. Does nothing for an absent worker.
   virtual void refused(int worker) = 0;
   /// What `worker` computes now will be dropped, so it may stop and pull again.
-  virtual bool in_vain(int worker) const { return static_cast<void>(worker), false; }
+  virtual bool cancelled(int worker) const { return static_cast<void>(worker), false; }
   /// Whether that can happen at all.
   virtual bool cancels() const { return false; }
 

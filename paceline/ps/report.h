@@ -16,10 +16,10 @@ struct Report {
 
 /// The answer.
 struct Advice {
-  double scale = 1;      // the factor for its gradient
-  double steps = 0;      // lc_asgd: k_m
-  double delay = 0;      // lc_asgd: ℓ_delay
-  bool in_vain = false;  // the gradient will be dropped, so the worker may stop
+  double scale = 1;        // the factor for its gradient
+  double steps = 0;        // lc_asgd: k_m
+  double delay = 0;        // lc_asgd: ℓ_delay
+  bool cancelled = false;  // the gradient will be dropped, so the worker may stop
 };
 
 /// How good a rule's predictors were and what they cost: figure 6 and table 5 of the LC-ASGD slides.

@@ -106,7 +106,7 @@ Slice Server::slice(std::int64_t offset, std::int64_t count, bool decay, float* 
 }
 
 void Server::grant(int index) {
-  if (consistency_->in_vain(index)) ++dropped_;  // the worker stops, and what it computed will not arrive
+  if (consistency_->cancelled(index)) ++dropped_;  // the worker stops, and what it computed will not arrive
   worker(index).pulled_version = version_;
   consistency_->pulled(index);
 }
@@ -132,7 +132,7 @@ Advice Server::report(int index, const Report& report, const float* statistics) 
   const Advice* first = ledger_.advice(report.number);
   if (first || handled(report.number)) {
     Advice again = first ? *first : Advice{};  // its push will be a duplicate, so the factor does not matter
-    again.in_vain = consistency_->in_vain(index);
+    again.cancelled = consistency_->cancelled(index);
     return again;
   }
   if (statistics && setup_.statistics > 0 &&
@@ -143,7 +143,7 @@ Advice Server::report(int index, const Report& report, const float* statistics) 
   }
   Advice advice = rule_->on_report(index, report);
   if (report.number > 0) ledger_.advise(report.number, advice);
-  advice.in_vain = consistency_->in_vain(index);
+  advice.cancelled = consistency_->cancelled(index);
   return advice;
 }
 

@@ -73,7 +73,7 @@ class Server {
   bool lock_free() const { return config_.lock_free; }
   Admission note_push(int worker, const Push& push);
   void add_without_lock(const float* gradient, const Push& push);
-  bool in_vain(int worker) const { return consistency_->in_vain(worker); }
+  bool cancelled(int worker) const { return consistency_->cancelled(worker); }
   void joined(int worker);
   void left(int worker);
   /// No worker has anything in flight: all begin with a pull.

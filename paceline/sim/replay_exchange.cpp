@@ -158,7 +158,7 @@ void Replay::on_servers() {
   // In a synchronous job, an update ends the step.
   if (const std::int64_t steps = servers_->updates() * job_.period; outcome.updated && steps <= job_.steps)
     step_ends_[static_cast<std::size_t>(steps) - 1] = loop_.now();
-  for (const int rank : outcome.in_vain) start_over(rank);
+  for (const int rank : outcome.cancelled) start_over(rank);
   for (const int rank : outcome.granted) {
     const Stage& stage = stage_of(rank);
     const auto lane = static_cast<int>((*stage.program)[static_cast<std::size_t>(stage.first_pull)].lane);

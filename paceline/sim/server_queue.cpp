@@ -44,7 +44,7 @@ void ServerQueue::count(int worker) {
 ServerQueue::Outcome ServerQueue::on_event() {
   Outcome outcome;
   const Push push = queue_.front();
-  if (updating_ || push.in_vain || !push.last) {  // nothing is left to decide
+  if (updating_ || push.cancelled || !push.last) {  // nothing is left to decide
     queue_.pop_front();
     outcome.updated = updating_;
     if (updating_) grant(push.worker, outcome);
@@ -59,7 +59,7 @@ ServerQueue::Outcome ServerQueue::on_event() {
     gathered_.clear(), ++updates_;
     if (consistency_->cancels())
       for (const int worker : consistency_->members())
-        if (consistency_->in_vain(worker) && !leave_off(worker)) outcome.in_vain.push_back(worker);
+        if (consistency_->cancelled(worker) && !leave_off(worker)) outcome.cancelled.push_back(worker);
     updating_ = true;
     loop_.plan(actor_, nanoseconds(push.work.update_s));
     return outcome;
@@ -77,7 +77,7 @@ bool ServerQueue::leave_off(int worker) {
   bool has_come = false;
   for (Push& waiting : queue_) {
     if (waiting.worker != worker) continue;
-    waiting.in_vain = true, has_come = has_come || waiting.last;
+    waiting.cancelled = true, has_come = has_come || waiting.last;
   }
   return has_come;
 }

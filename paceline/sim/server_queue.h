@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "paceline/ps/consistency.h"
 #include "paceline/sim/event_loop.h"
+#include "paceline/ps/consistency.h"
 #include "paceline/sim/replay.h"
 
 namespace paceline::sim {
@@ -32,9 +32,9 @@ class ServerQueue {
   bool busy() const { return !queue_.empty(); }
 
   struct Outcome {
-    bool updated = false;           // an update has been made
-    std::vector<int> granted = {};  // workers that may continue, their pull having happened
-    std::vector<int> in_vain = {};  // workers that stop and begin their step again
+    bool updated = false;             // an update has been made
+    std::vector<int> granted = {};    // workers that may continue, their pull having happened
+    std::vector<int> cancelled = {};  // workers that stop and begin their step again
   };
   /// Handles its event.
   Outcome on_event();
@@ -46,7 +46,7 @@ class ServerQueue {
  private:
   struct Push {
     int worker = 0;
-    bool in_vain = false;  // the worker has stopped meanwhile
+    bool cancelled = false;  // the worker has stopped meanwhile
     bool last = false;
     Work work;
   };

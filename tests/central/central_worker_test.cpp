@@ -1,4 +1,4 @@
-// A worker of a parameter server: it leaves off what is in vain, and with an optimizer of its own pushes the steps that this makes.
+// A worker of a parameter server: it leaves off what is cancelled, and with an optimizer of its own pushes the steps that this makes.
 // Momentum is applied once, whoever has it.
 #include "paceline/central/central_worker.h"
 
@@ -16,10 +16,10 @@
 namespace paceline::central {
 namespace {
 
-/// Counts what it is asked; says "in vain" to the question of that number, or in its advice.
+/// Counts what it is asked; says "cancelled" to the question of that number, or in its advice.
 struct Script {
-  int in_vain_at = -1;
-  bool advice_in_vain = false;
+  int cancelled_at = -1;
+  bool advice_cancelled = false;
   int pulls = 0, reports = 0, questions = 0, pushes = 0;
 };
 
@@ -29,10 +29,10 @@ class ScriptedClient final : public ps::Client {
   void pull(float*, float) override { ++script_.pulls; }
   ps::Advice report(const ps::Report&, const float*) override {
     ++script_.reports;
-    return {.in_vain = script_.advice_in_vain};
+    return {.cancelled = script_.advice_cancelled};
   }
   ps::Admission push(float*, const ps::Push&) override { return ++script_.pushes, ps::Admission{}; }
-  bool in_vain() override { return ++script_.questions == script_.in_vain_at; }
+  bool cancelled() override { return ++script_.questions == script_.cancelled_at; }
 
  private:
   Script& script_;
@@ -91,21 +91,21 @@ TEST(CentralWorker, AsksWhileItComputesAndPushesWhatCounts) {
 }
 
 TEST(CentralWorker, LeavesOffInTheMiddleOfItsBackwardPass) {
-  const Script script = play({.in_vain_at = 1}, "k_sync");  // three layers: the first question comes after the last of them
+  const Script script = play({.cancelled_at = 1}, "k_sync");  // three layers: the first question comes after the last of them
   EXPECT_EQ(script.questions, 1);
   EXPECT_EQ(script.reports, 1);
   EXPECT_EQ(script.pushes, 0);
 }
 
 TEST(CentralWorker, LeavesOffBeforeItsBackwardPassWhenItsReportIsAnsweredSo) {
-  const Script script = play({.advice_in_vain = true}, "k_sync");
+  const Script script = play({.advice_cancelled = true}, "k_sync");
   EXPECT_EQ(script.questions, 0);
   EXPECT_EQ(script.pushes, 0);
 }
 
 TEST(CentralWorker, AStragglerStopsInTheMiddleOfItsPause) {
   constexpr double kDay = 24 * 3600e3;
-  const Script script = play({.in_vain_at = 20}, "k_batch_sync", kDay);
+  const Script script = play({.cancelled_at = 20}, "k_batch_sync", kDay);
   EXPECT_EQ(script.questions, 20);
   EXPECT_EQ(script.pushes, 0);
 }

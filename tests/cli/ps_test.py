@@ -322,7 +322,7 @@ class Ranks(unittest.TestCase):
             self.assertEqual(ranks["workers"], 2)
             self.assertGreater(ranks["test_accuracy"], threads["test_accuracy"] - 0.08, servers)
 
-    def test_a_straggler_is_told_that_it_computes_in_vain(self):
+    def test_a_straggler_is_told_that_its_minibatch_is_cancelled(self):
         # Were the slow worker to finish its minibatches, it would get very few of them.
         ranks = self.train(3, "strategy.name=k_sync", "train.epochs=1", "timing.slow_workers=[1]", "timing.slow_factor=1000")
         self.assertEqual(ranks["samples"], 4000)

@@ -116,7 +116,7 @@ std::vector<int> history(std::unique_ptr<Consistency>& consistency, int workers,
     const Admission admission = crowd.play(event, *consistency);
     seen.insert(seen.end(), {static_cast<int>(event.kind), event.worker, static_cast<int>(admission.fate), admission.gathered});
     for (int worker = 0; worker < numbers; ++worker)
-      seen.push_back(consistency->may_pull(worker) + 2 * static_cast<int>(consistency->in_vain(worker)));
+      seen.push_back(consistency->may_pull(worker) + 2 * static_cast<int>(consistency->cancelled(worker)));
   }
   return seen;
 }

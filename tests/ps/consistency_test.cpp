@@ -27,10 +27,10 @@ std::vector<int> who_may_pull(const Consistency& consistency, int workers) {
   return who;
 }
 
-std::vector<int> who_is_in_vain(const Consistency& consistency, int workers) {
+std::vector<int> who_is_cancelled(const Consistency& consistency, int workers) {
   std::vector<int> who;
   for (int worker = 0; worker < workers; ++worker)
-    if (consistency.in_vain(worker)) who.push_back(worker);
+    if (consistency.cancelled(worker)) who.push_back(worker);
   return who;
 }
 
@@ -152,14 +152,14 @@ TEST(Consistency, KSyncCancelsTheRestOfTheRound) {
   pull(*k_sync, {0, 1, 2, 3});
   EXPECT_EQ(push(*k_sync, 3), gathered(1));
   EXPECT_FALSE(k_sync->may_pull(3));
-  EXPECT_THAT(who_is_in_vain(*k_sync, 4), IsEmpty());
+  EXPECT_THAT(who_is_cancelled(*k_sync, 4), IsEmpty());
   EXPECT_EQ(push(*k_sync, 1), applied(2));
-  EXPECT_THAT(who_is_in_vain(*k_sync, 4), ElementsAre(0, 2));
+  EXPECT_THAT(who_is_cancelled(*k_sync, 4), ElementsAre(0, 2));
   EXPECT_THAT(who_may_pull(*k_sync, 4), ElementsAre(0, 1, 2, 3));
   EXPECT_EQ(push(*k_sync, 0), kDropped) << "it had not heard";
-  EXPECT_THAT(who_is_in_vain(*k_sync, 4), ElementsAre(2));
+  EXPECT_THAT(who_is_cancelled(*k_sync, 4), ElementsAre(2));
   pull(*k_sync, {0, 2});  // 2 has, and leaves off
-  EXPECT_THAT(who_is_in_vain(*k_sync, 4), IsEmpty());
+  EXPECT_THAT(who_is_cancelled(*k_sync, 4), IsEmpty());
   EXPECT_EQ(push(*k_sync, 2), gathered(1));
   EXPECT_EQ(push(*k_sync, 0), applied(2));
 }
@@ -180,7 +180,7 @@ TEST(Consistency, KBatchSyncTakesSeveralOfAFastWorker) {
   EXPECT_EQ(push(*batches, 0), gathered(2));
   pull(*batches, {0});
   EXPECT_EQ(push(*batches, 2), applied(3));
-  EXPECT_THAT(who_is_in_vain(*batches, 3), ElementsAre(0, 1));
+  EXPECT_THAT(who_is_cancelled(*batches, 3), ElementsAre(0, 1));
   EXPECT_EQ(push(*batches, 1), kDropped);
 }
 
@@ -190,7 +190,7 @@ TEST(Consistency, KAsyncWaitsForDistinctWorkersAndCancelsNobody) {
   EXPECT_EQ(push(*k_async, 0), gathered(1));
   EXPECT_FALSE(k_async->may_pull(0));
   EXPECT_EQ(push(*k_async, 1), applied(2));
-  EXPECT_THAT(who_is_in_vain(*k_async, 3), IsEmpty());
+  EXPECT_THAT(who_is_cancelled(*k_async, 3), IsEmpty());
   EXPECT_THAT(who_may_pull(*k_async, 3), ElementsAre(0, 1)) << "2 still computes";
   pull(*k_async, {0});
   EXPECT_EQ(push(*k_async, 2), gathered(1)) << "an old version's gradient counts";
@@ -203,7 +203,7 @@ TEST(Consistency, KBatchAsyncNeitherCancelsNorWaits) {
   EXPECT_EQ(push(*batches, 0), gathered(1));
   pull(*batches, {0});
   EXPECT_EQ(push(*batches, 0), applied(2));
-  EXPECT_THAT(who_is_in_vain(*batches, 3), IsEmpty());
+  EXPECT_THAT(who_is_cancelled(*batches, 3), IsEmpty());
   EXPECT_EQ(push(*batches, 1), gathered(1));
 }
 

@@ -144,15 +144,15 @@ TEST(Grpc, ReportsGetAdviceAndMoveTheStatistics) {
   EXPECT_NO_THROW(remote->report({.loss = 1}, nullptr));
 }
 
-TEST(Grpc, TellsWhatIsInVain) {
+TEST(Grpc, TellsWhatIsCancelled) {
   Fleet fleet({.consistency = "k_sync", .workers = 2}, 1);  // K = 1 of 2: the second gradient of a round is dropped
   const auto fast = connect(fleet.addresses, layout()), slow = connect(fleet.addresses, layout());
   pulled(*fast), pulled(*slow);
-  EXPECT_FALSE(slow->in_vain());
+  EXPECT_FALSE(slow->cancelled());
   auto gradient = gradient_of(0, 0);
   EXPECT_EQ(fast->push(gradient.data(), {.rate = kRate}).fate, Admission::Fate::applied);
-  EXPECT_TRUE(soon([&] { return slow->in_vain(); }));
-  EXPECT_TRUE(slow->report({.loss = 1}, nullptr).in_vain);
+  EXPECT_TRUE(soon([&] { return slow->cancelled(); }));
+  EXPECT_TRUE(slow->report({.loss = 1}, nullptr).cancelled);
 }
 
 // ---- what is refused

@@ -27,7 +27,7 @@ TEST(InProcessClient, SpreadsTheArenaOverItsHosts) {
       client->pull(values.data(), 1);
       for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 5) * 0.25f;
       EXPECT_EQ(client->push(values.data(), {.rate = 1}), applied(1));
-      EXPECT_FALSE(client->in_vain());
+      EXPECT_FALSE(client->cancelled());
     }
   });
   Floats all, expected(kLength);

@@ -272,16 +272,16 @@ TEST(Ranks, DealOutWork) {
   EXPECT_EQ(done, tasks);
 }
 
-TEST(Ranks, TellWhatIsInVain) {
+TEST(Ranks, TellWhatIsCancelled) {
   Fleet fleet({.consistency = "k_sync", .workers = 2});  // K = 1 of 2
   const auto fast = fleet.worker(0), slow = fleet.worker(1);
   pulled(*fast), pulled(*slow);
-  EXPECT_FALSE(slow->in_vain());
-  EXPECT_FALSE(slow->report({.loss = 1}, nullptr).in_vain);
+  EXPECT_FALSE(slow->cancelled());
+  EXPECT_FALSE(slow->report({.loss = 1}, nullptr).cancelled);
   Floats gradient = gradient_of(0, 0);
   EXPECT_EQ(fast->push(gradient.data(), {.rate = kRate}), applied(1));
-  EXPECT_TRUE(soon([&] { return slow->in_vain(); }));
-  EXPECT_TRUE(slow->report({.loss = 1}, nullptr).in_vain);
+  EXPECT_TRUE(soon([&] { return slow->cancelled(); }));
+  EXPECT_TRUE(slow->report({.loss = 1}, nullptr).cancelled);
   pulled(*slow);  // anew
   EXPECT_EQ(fleet.concurrents[0]->with([](Server& server) { return server.dropped(); }), 1);
 }

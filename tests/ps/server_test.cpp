@@ -73,9 +73,9 @@ TEST(ServerGathers, SeveralOfOneWorkerUnderKBatchAsync) {
 TEST(ServerGathers, CountsVersionsStalenessAndWhatIsDropped) {
   Player player(server_of("average", "k_sync", 2), kHeavyBall);
   Server& server = player.server();
-  player.play("ABCab");  // the update is made, what C computes is in vain
-  EXPECT_TRUE(server.in_vain(2));
-  EXPECT_FALSE(server.in_vain(0));
+  player.play("ABCab");  // the update is made, what C computes is cancelled
+  EXPECT_TRUE(server.cancelled(2));
+  EXPECT_FALSE(server.cancelled(0));
   const Floats before = player.parameters();
   player.play("c");
   EXPECT_EQ(player.parameters(), before);

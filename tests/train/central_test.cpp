@@ -204,7 +204,7 @@ TEST(Central, AllreduceGoesOnFromTheEndOfAnEpochAlone) {
   EXPECT_EQ(train_in(whole.path(), together, true).ended.samples, 480);
 }
 
-TEST(Central, WorkersThatComputeInVainLeaveOff) {
+TEST(Central, CancelledWorkersLeaveOff) {
   // Of two workers the first to push makes the update. Were the slow one to finish what it began, it would hardly ever begin anything.
   Recipe recipe = recipe_of("k_sync", "threads", 2);
   recipe.timing.slow_workers = {1}, recipe.timing.slow_factor = 2000;

@@ -38,7 +38,7 @@ class RecordingClient final : public ps::Client {
     if (answers_) log_.push_back(fmt::format("pull {} B", bytes_));
     return inner_->push(gradient, push);
   }
-  bool in_vain() override { return inner_->in_vain(); }
+  bool cancelled() override { return inner_->cancelled(); }
 
  private:
   std::unique_ptr<ps::Client> inner_;

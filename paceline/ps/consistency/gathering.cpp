@@ -16,7 +16,7 @@ Gathering::Gathering(int workers, Manner manner) : manner_(manner) {
 
 bool Gathering::may_pull(int worker) const {
   const auto seat = seats_.find(worker);
-  return seat != seats_.end() && (seat->second == Seat::idle || seat->second == Seat::in_vain);
+  return seat != seats_.end() && (seat->second == Seat::idle || seat->second == Seat::cancelled);
 }
 
 void Gathering::pulled(int worker) {
@@ -27,7 +27,7 @@ void Gathering::pulled(int worker) {
 Admission Gathering::pushed(int worker, double) {
   const auto seat = seats_.find(worker);
   if (seat == seats_.end() || seat->second != Seat::computing) {
-    if (in_vain(worker)) seat->second = Seat::idle;
+    if (cancelled(worker)) seat->second = Seat::idle;
     return {Admission::Fate::dropped, 0};
   }
   seat->second = manner_.contributors_wait ? Seat::waiting : Seat::idle;
@@ -38,12 +38,12 @@ Admission Gathering::pushed(int worker, double) {
 
 void Gathering::refused(int worker) {
   const auto seat = seats_.find(worker);
-  if (seat != seats_.end() && (seat->second == Seat::computing || seat->second == Seat::in_vain)) seat->second = Seat::idle;
+  if (seat != seats_.end() && (seat->second == Seat::computing || seat->second == Seat::cancelled)) seat->second = Seat::idle;
 }
 
-bool Gathering::in_vain(int worker) const {
+bool Gathering::cancelled(int worker) const {
   const auto seat = seats_.find(worker);
-  return seat != seats_.end() && seat->second == Seat::in_vain;
+  return seat != seats_.end() && seat->second == Seat::cancelled;
 }
 
 void Gathering::joined(int worker) {
@@ -79,7 +79,7 @@ Admission Gathering::update() {
   std::erase_if(seats_, [](const auto& seat) { return seat.second == Seat::gone; });
   for (auto& [worker, seat] : seats_) {
     if (seat == Seat::waiting) seat = Seat::idle;
-    else if (seat == Seat::computing && manner_.cancels) seat = Seat::in_vain;
+    else if (seat == Seat::computing && manner_.cancels) seat = Seat::cancelled;
   }
   return {Admission::Fate::applied, std::exchange(gathered_, 0)};
 }

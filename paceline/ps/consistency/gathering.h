@@ -33,7 +33,7 @@ class Gathering : public Consistency {
   void pulled(int worker) override;
   Admission pushed(int worker, double loss) override;
   void refused(int worker) override;
-  bool in_vain(int worker) const override;
+  bool cancelled(int worker) const override;
   bool cancels() const override { return manner_.cancels; }
   void joined(int worker) override;
   Admission left(int worker) override;
@@ -48,7 +48,7 @@ class Gathering : public Consistency {
 
  private:
   // `gone` has contributed and left: if it comes back before the update it waits, so that it does not contribute twice.
-  enum class Seat : std::int64_t { idle, computing, in_vain, waiting, gone };
+  enum class Seat : std::int64_t { idle, computing, cancelled, waiting, gone };
   using Seats = std::map<int, Seat>;
 
   static bool someone_can_contribute(const Seats& seats);

@@ -118,7 +118,7 @@ std::span<std::byte> Desk::room_for(std::string_view bytes) {
       wire::expect_body(bytes, 0);
       if (!options_.answered) throw DataError(kMessage, fmt::format("{} bytes of an answer that nobody has asked for", head.payload));
       return order_room(head.payload);
-    case Verb::in_vain:
+    case Verb::cancelled:
     case Verb::leave: wire::expect_body(bytes, 0); break;
     default: throw DataError(kMessage, fmt::format("'{}' is not a request", wire::name(head.verb)));
   }
@@ -153,7 +153,7 @@ Desk::Reply Desk::act(const wire::Head& head, std::string_view bytes) {
     case Verb::report:
       return reply(Verb::report, concurrent_.report(worker_, wire::unpack<Report>(bytes), head.payload > 0 ? statistics_.data() : nullptr));
     case Verb::push: return push(wire::unpack<wire::PushRequest>(bytes), head.payload);
-    case Verb::in_vain: return reply(Verb::in_vain, wire::Answer{concurrent_.in_vain(worker_)});
+    case Verb::cancelled: return reply(Verb::cancelled, wire::Answer{concurrent_.cancelled(worker_)});
     case Verb::next: return next(wire::unpack<wire::NextRequest>(bytes));
     case Verb::done: return done(wire::unpack<wire::Done>(bytes));
     case Verb::order: return order(wire::unpack<wire::OrderRequest>(bytes), head.payload);

@@ -28,7 +28,7 @@ class InProcess final : public Client {
     for (std::size_t i = 1; i < servers_.size(); ++i) servers_[i]->push(worker_, gradient + cuts_[i], push);
     return first;
   }
-  bool in_vain() override { return servers_[0]->in_vain(worker_); }
+  bool cancelled() override { return servers_[0]->cancelled(worker_); }
 
  private:
   std::vector<std::shared_ptr<ConcurrentServer>> servers_;

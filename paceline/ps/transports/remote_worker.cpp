@@ -104,8 +104,8 @@ std::vector<Question> RemoteWorker::push_questions(float* gradient, const Push& 
   return questions;
 }
 
-bool RemoteWorker::in_vain() {
-  const std::string answer = ask_first({.head = wire::pack(Verb::in_vain, wire::Nothing{}), .once = !retries()});
+bool RemoteWorker::cancelled() {
+  const std::string answer = ask_first({.head = wire::pack(Verb::cancelled, wire::Nothing{}), .once = !retries()});
   return answer.empty() || wire::unpack<wire::Answer>(answer).yes;  // a server that was lost no longer knows of the pull
 }
 

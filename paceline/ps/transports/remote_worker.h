@@ -60,7 +60,7 @@ class RemoteWorker : public RemoteClient {
   void pull(float* into, float rate) override;
   Advice report(const Report& report, const float* statistics) override;
   Admission push(float* gradient, const Push& push) override;
-  bool in_vain() override;
+  bool cancelled() override;
   std::optional<Task> next(bool visits) override;
   void done(const Task& task, double loss_sum, double right, std::int64_t targets) override;
   void on_order(std::function<std::string(std::string_view order)> carry_out) override { carry_out_ = std::move(carry_out); }

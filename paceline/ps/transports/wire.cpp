@@ -9,7 +9,7 @@
 namespace paceline::ps::wire {
 namespace {
 
-constexpr std::array<std::string_view, 12> kNames = {"error", "join", "pull", "report", "push",  "in_vain",
+constexpr std::array<std::string_view, 12> kNames = {"error", "join", "pull", "report", "push",  "cancelled",
                                                      "next",  "done", "beat", "leave",  "order", "answer"};
 
 DataError malformed(const std::string& why) { return {"a message of the parameter server", why}; }

@@ -17,7 +17,7 @@
 
 namespace paceline::ps::wire {
 
-enum class Verb : std::uint16_t { error, join, pull, report, push, in_vain, next, done, beat, leave, order, answer };
+enum class Verb : std::uint16_t { error, join, pull, report, push, cancelled, next, done, beat, leave, order, answer };
 std::string_view name(Verb verb);
 
 struct Head {
