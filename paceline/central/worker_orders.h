@@ -1,4 +1,4 @@
-// Orders for workers, which ask server 0 for work and then find them, and the workers' answers.
+// Orders for workers, which find them when they ask server 0 for work, and the workers' answers.
 #pragma once
 
 #include <condition_variable>

@@ -160,7 +160,7 @@ void StrategyConfig::describe(Section& section) {
              "else 8, on a GPU all")
       .at_least(0);
   section.field("overlap", overlap, "send gradients while the backward pass goes on").one_of({"auto", "on", "off"});
-  section.field("update", update, "every worker updates all parameters, or (as parallel.zero=1) a part that it hands round")
+  section.field("update", update, "every worker updates all parameters, or (as parallel.zero=1) a part of them that it sends to the others")
       .one_of({"auto", "whole", "sharded"});
   section.field("batch_norm", batch_norm, "statistics of a worker's share, or of the whole batch").one_of({"local", "sync"});
   section.field("statistics", statistics, "whose running statistics are evaluated and kept").one_of({"mean", "first"});

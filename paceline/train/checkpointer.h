@@ -5,7 +5,7 @@
 // worker writes what it alone holds. If that makes one file, worker 0 writes it. Otherwise each worker writes a shard, and worker 0 the
 // index once all have reported that theirs is on disk, which they do the next time they meet. Servers and workers of a parameter server
 // that are processes write shards too: worker 0, the only one, tells them to, and asks them whether theirs is on disk. A full disk, or any
-// other error, does not end a run: the last good checkpoint stays, with an alarm.
+// other error, does not end a run: the last good checkpoint stays, and an alarm says why.
 #pragma once
 
 #include <filesystem>
@@ -32,7 +32,7 @@ class Checkpointer {
   struct Settings {
     double share = 1, guess = 0;  // CheckpointPace
     std::int64_t keep = 2;        // checkpoints
-    bool writes = true;           // false: none is ever begun, and the folder is left alone
+    bool writes = true;           // false: no checkpoint is written, and the folder is left alone
   };
 
   /// Worker 0 sends the run's folder to the others. Collective. Communicator, bus and clock outlive it.
@@ -44,7 +44,7 @@ class Checkpointer {
              const std::shared_ptr<OtherParts>& others = nullptr);
   /// Adds to the time for which training paused.
   void paused(double seconds) { pace_.spent(seconds), total_.paused_s += seconds; }
-  /// The cost of all of them so far.
+  /// The cost of all checkpoints so far.
   const observe::Checkpointing& total() const { return total_; }
   /// Waits until the last one is complete or has failed; returns whether it is complete. Collective.
   bool finish();
@@ -74,12 +74,12 @@ class Checkpointer {
     bool good = false;
     std::future<Written> part;                // this worker's
     std::optional<Written> written;           // its result, once it is known
-    std::shared_ptr<OtherParts> others;       // that other processes write; null: there are none
-    std::optional<std::string> problem;       // of any part, once it is known; empty: they are on disk
-    Nanoseconds asked{0};                     // when the others were, whether theirs are
+    std::shared_ptr<OtherParts> others;       // the parts that other processes write; null if there are none
+    std::optional<std::string> problem;       // of any part, once that is known; empty: all parts are on disk
+    Nanoseconds asked{0};                     // when the other processes were last asked whether their parts are on disk
     bool concluded = false, lost = false;     // all workers know that all parts are on disk; that one never will be
     std::optional<std::future<Written>> all;  // worker 0: the index
-    std::optional<bool> result;               // on worker 0; on all if it is lost, or is one file
+    std::optional<bool> result;               // known to worker 0; to all workers if it is lost, or is one file
   };
 
   bool leads() const { return comm_.rank() == 0; }

@@ -1,5 +1,5 @@
-// What other processes hold of a run's state, as its leader sees it (part_holder.h is their side). Nothing of it comes here but reports,
-// hashes, and the values of a tensor that is cut across its rows.
+// What other processes hold of a run's state, as its leader sees it (part_holder.h is their side). The leader receives their reports and
+// hashes, and the values of tensors that are cut across their rows; everything else stays where it is.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +15,7 @@
 
 namespace paceline::train {
 
-/// A process left after it had been called: whoever is still there is to be asked anew.
+/// A process left after the roll call; those that remain must be asked again.
 class HolderGone : public PeerError {
  public:
   explicit HolderGone(const std::string& name) : PeerError(-1, "checkpoint", 0, name + " is gone, and with it its part of the state") {}
@@ -59,7 +59,7 @@ class OtherParts {
   std::filesystem::path folder_;  // of the shards
   std::size_t shards_ = 0;
   std::vector<std::optional<std::string>> problems_;  // of write(), once they are known; empty: its shard is on disk
-  bool asked_ = false;                                // how far the others are, and not all have answered
+  bool asked_ = false;                                // how far the others are, and not all of them have answered yet
 };
 
 }  // namespace paceline::train
