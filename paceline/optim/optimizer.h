@@ -94,6 +94,7 @@ struct OptimizerKind {
   std::unique_ptr<Optimizer> (*make)(const OptimConfig&);
   bool nesterov = false;    // has Nesterov's momentum
   bool heavy_ball = false;  // moves by the rate times v ← momentum · v + gradient, so that others may keep v for it
+  double usual_rate = 0;    // of an optimizer to whose updates the default optim.rate does not fit
 };
 std::span<const Entry<OptimizerKind>> optimizers();
 const OptimizerKind& optimizer_kind(const std::string& name);

@@ -21,15 +21,17 @@ constexpr Entry<OptimizerKind> kOptimizers[] = {
     {"sgd",
      "stochastic gradient descent with momentum, Nesterov or not",
      {.make = make<WithMomentum<Sgd>>, .nesterov = true, .heavy_ball = true}},
-    {"adam", "Adam, weight decay in the gradient", {make<Adam<Decay::in_gradient>>}},
-    {"adamw", "Adam, weight decay apart from the gradient", {make<Adam<Decay::decoupled>>}},
+    {"adam", "Adam, weight decay in the gradient", {.make = make<Adam<Decay::in_gradient>>, .usual_rate = 1e-3}},
+    {"adamw", "Adam, weight decay apart from the gradient", {.make = make<Adam<Decay::decoupled>>, .usual_rate = 1e-3}},
     {"adagrad", "AdaGrad: divides each parameter's rate by the root of the sum of its squared gradients", {make<Adagrad>}},
-    {"rmsprop", "RMSprop: AdaGrad with a running mean of the squares; with or without momentum", {make<WithMomentum<Rmsprop>>}},
+    {"rmsprop",
+     "RMSprop: AdaGrad with a running mean of the squares; with or without momentum",
+     {.make = make<WithMomentum<Rmsprop>>, .usual_rate = 1e-3}},
     {"rmsprop_warmup", "starts as RMSprop and becomes SGD with momentum, for the first epochs of large batches", {make<RmspropWarmup>}},
     {"lars",
      "SGD with a rate for each tensor, for large batches of convolutional networks",
      {.make = make<WithMomentum<Lars>>, .nesterov = true}},
-    {"lamb", "Adam with a rate for each tensor, for large batches of transformers", {make<Lamb>}},
+    {"lamb", "Adam with a rate for each tensor, for large batches of transformers", {.make = make<Lamb>, .usual_rate = 2e-3}},
 };
 
 }  // namespace

@@ -22,8 +22,10 @@ using observe::WallTime;
 
 namespace {
 
-/// Settings that are right, and will not do what they seem to.
-void warn_of_idle_settings(const Recipe& recipe) {
+constexpr double kFarAbove = 30;  // times a usual rate
+
+/// Settings that are allowed, and will hardly do what is wanted.
+void warn_of_doubtful_settings(const Recipe& recipe) {
   if (recipe.schedule.warmup_epochs > static_cast<double>(recipe.train.epochs))
     log::warning("schedule.warmup_epochs={} is more than train.epochs={}: the rate never reaches optim.rate", recipe.schedule.warmup_epochs,
                  recipe.train.epochs);
@@ -33,6 +35,9 @@ void warn_of_idle_settings(const Recipe& recipe) {
     log::warning("comm.gradient_dtype={} has no effect: one data-parallel worker sends no gradients", recipe.comm.gradient_dtype);
   if (recipe.data.cutout > 0 && !recipe.data.augment)
     log::warning("data.cutout={} has no effect without data.augment=true", recipe.data.cutout);
+  if (const double usual = optim::optimizer_kind(recipe.optim.name).usual_rate; usual > 0 && recipe.optim.rate > kFarAbove * usual)
+    log::warning("optim.rate={:g} is {:.0f} times what {} usually takes; use about optim.rate={:g}", recipe.optim.rate,
+                 recipe.optim.rate / usual, recipe.optim.name, usual);
 }
 
 std::unique_ptr<comm::Communicator> alone(const Recipe& recipe) {
@@ -80,7 +85,7 @@ Trainer::Trainer(const Recipe& recipe, const Environment& around)
       module_(made_.model),
       context_(context_of(recipe_, around_.workload, *module_, made_.stages, mesh_, around_.bus, around_.clock)),
       loss_(context_.loss) {
-  if (leads()) warn_of_idle_settings(recipe_);
+  if (leads()) warn_of_doubtful_settings(recipe_);
   context_.on_not_finite = [this](nn::Model& module, const at::Tensor& inputs, std::int64_t step) {
     const std::lock_guard lock(fault_mutex_);
     if (!fault_) fault_ = first_fault(module, inputs, step, /*training=*/true);
