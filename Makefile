@@ -7,9 +7,9 @@ TESTS_AT_ONCE ?= $(shell expr $(JOBS) + 1)
 # Where `make install` puts the program, the libraries and their headers.
 PREFIX ?= /usr/local
 
-.PHONY: train demo test quick program bench build install packages lint format asan tsan fuzz mutants clean
+.PHONY: train training demo test quick program bench build install packages lint format asan tsan fuzz mutants clean
 
-train: program
+train: training
 	$(BUILD)/bin/paceline train --workers 2
 
 demo: program
@@ -24,12 +24,16 @@ test: build
 quick: build
 	cd $(BUILD) && ctest --output-on-failure -j $(TESTS_AT_ONCE) -L quick
 
-# The program alone; `make bench` has what `paceline bench` starts, `make build` everything, with the tests and the examples.
+# What `paceline train` needs, and no more.
+training: configure
+	cmake --build $(BUILD) -j $(JOBS) --target paceline-train
+
+# The program with all of its commands; `make bench` has what `paceline bench` starts, `make build` everything, with the tests and the examples.
 program: configure
-	cmake --build $(BUILD) -j $(JOBS) --target paceline
+	cmake --build $(BUILD) -j $(JOBS) --target paceline-tools
 
 bench: configure
-	cmake --build $(BUILD) -j $(JOBS) --target paceline paceline-bench paceline_peers
+	cmake --build $(BUILD) -j $(JOBS) --target paceline-tools paceline-bench paceline_peers
 
 build: configure
 	cmake --build $(BUILD) -j $(JOBS)
@@ -39,7 +43,7 @@ configure: packages
 	cmake -S . -B $(BUILD) -G Ninja
 
 install: configure
-	cmake --build $(BUILD) -j $(JOBS) --target paceline paceline-bench paceline_libraries paceline_peers
+	cmake --build $(BUILD) -j $(JOBS) --target paceline-tools paceline-bench paceline_libraries paceline_peers
 	cmake --install $(BUILD) --prefix $(PREFIX)
 
 packages:

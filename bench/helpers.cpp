@@ -1,8 +1,10 @@
 #include "helpers.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <system_error>
 
 #include "paceline/base/error.h"
 
@@ -29,11 +31,15 @@ std::string helper(const std::string& name) {
 
 std::string main_program() {
   const fs::path self = fs::canonical("/proc/self/exe");
-  if (self.filename() != kBenchProgram) return self.string();
   for (const fs::path& folder : {self.parent_path(), self.parent_path() / PACELINE_PROGRAMS})
     if (std::error_code ignored; fs::exists(folder / "paceline", ignored)) return (folder / "paceline").lexically_normal().string();
   throw ConfigError(fmt::format("{} needs the program paceline, which is neither beside it nor in {}; build it (make program)",
-                                kBenchProgram, PACELINE_PROGRAMS));
+                                self.filename().string(), PACELINE_PROGRAMS));
+}
+
+void become(const std::string& program, char** arguments) {
+  ::execv(program.c_str(), arguments);
+  throw Error(fmt::format("{} cannot be started: {}", program, std::system_category().message(errno)));
 }
 
 }  // namespace paceline::bench

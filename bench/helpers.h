@@ -1,4 +1,5 @@
-// The programs that belong to `paceline`: paceline-bench, the ranks of benchmarks (bench/ranks) and the peers (bench/peers).
+// The programs that belong to `paceline`: those of its subcommands (cli/commands.h), paceline-bench, the ranks of benchmarks (bench/ranks)
+// and the peers (bench/peers).
 #pragma once
 
 #include <string>
@@ -13,7 +14,10 @@ std::string helper_if_any(const std::string& name);
 /// Throws ConfigError if there is none.
 std::string helper(const std::string& name);
 
-/// `paceline` itself: this program, or, in paceline-bench, the one that it belongs to. Throws ConfigError if there is none.
+/// `paceline` itself, which this program belongs to. Throws ConfigError if there is none.
 std::string main_program();
+
+/// Runs the program in place of this one. Throws Error if it cannot be started.
+[[noreturn]] void become(const std::string& program, char** arguments);
 
 }  // namespace paceline::bench

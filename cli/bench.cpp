@@ -1,9 +1,4 @@
 // paceline bench NAME: passes its flags on to paceline-bench, which contains the benchmarks.
-#include <fmt/format.h>
-#include <unistd.h>
-
-#include <system_error>
-
 #include "bench/flags.h"
 #include "bench/helpers.h"
 #include "bench/names.h"
@@ -25,21 +20,18 @@ std::vector<std::string> words_of(const CLI::App& app) {
   return words;
 }
 
-[[noreturn]] void become(const std::string& program, std::vector<std::string> words) {
-  std::vector<char*> arguments = {const_cast<char*>(program.c_str())};
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  ::execv(program.c_str(), arguments.data());
-  throw Error(fmt::format("{} cannot be started: {}", program, std::system_category().message(errno)));
-}
-
 }  // namespace
 
 Action add_bench(CLI::App& app) {
   const auto flags = bench::add_flags(app);
   return [flags, &app]() -> int {
     find(std::span<const Entry<std::nullptr_t>>(bench::kNames), "benchmark", flags->name);
-    become(bench::helper(bench::kBenchProgram), words_of(app));
+    const std::string program = bench::helper(bench::kBenchProgram);
+    std::vector<std::string> words = words_of(app);
+    std::vector<char*> arguments = {const_cast<char*>(program.c_str())};
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    bench::become(program, arguments.data());
   };
 }
 

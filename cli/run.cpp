@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "bench/helpers.h"
 #include "command.h"
 #include "paceline/base/affinity.h"
 #include "paceline/base/clock.h"
@@ -112,15 +113,13 @@ std::vector<std::string> exported(const std::vector<std::string>& asked) {
   return variables;
 }
 
-std::filesystem::path this_program() { return std::filesystem::read_symlink("/proc/self/exe"); }
-
-/// This program itself, if the user gave a recipe or one of its commands instead of a program.
+/// `paceline` itself, if the user gave a recipe or one of its commands instead of a program.
 std::vector<std::string> program_of(std::vector<std::string> words) {
   if (words.empty())
     throw ConfigError("no program to run; use `paceline run -np 2 -- PROGRAM ARGUMENTS…`, or `paceline run -np 2 -- train my.toml`");
   const bool recipe = words.front().ends_with(".toml");
   if (recipe) words.insert(words.begin(), "train");
-  if (recipe || words.front() == "train" || words.front() == "bench") words.insert(words.begin(), this_program());
+  if (recipe || words.front() == "train" || words.front() == "bench") words.insert(words.begin(), bench::main_program());
   return words;
 }
 
@@ -129,7 +128,7 @@ std::vector<std::string> program_of(std::vector<std::string> words) {
 void refuse_wrong_recipe(const launch::Job& job) {
   std::error_code ignored;
   const bool trains =
-      job.program.size() > 1 && job.program[1] == "train" && std::filesystem::equivalent(job.program[0], this_program(), ignored);
+      job.program.size() > 1 && job.program[1] == "train" && std::filesystem::equivalent(job.program[0], bench::main_program(), ignored);
   if (trains && std::ranges::any_of(job.placement.places, &launch::Place::here))
     check_train({job.program.begin() + 2, job.program.end()}, job.placement.size, job.servers);
 }

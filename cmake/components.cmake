@@ -2,8 +2,8 @@
 # Paceline::NAME, both in projects with Paceline as a subfolder and after find_package(Paceline COMPONENTS NAME).
 set(PACELINE_ROOMS_comm base schedule comm)
 set(PACELINE_ROOMS_data_parallel graph observe compress tensor optim nn step data_parallel)
-set(PACELINE_ROOMS_parameter_server memory perf ps sim central)
-set(PACELINE_ROOMS_train data sharded pipeline strategies train)
+set(PACELINE_ROOMS_parameter_server ps central)
+set(PACELINE_ROOMS_train memory perf data sharded pipeline strategies train)
 set(PACELINE_ROOMS_program program)
 
 # The requested components, and those that they need.
@@ -39,7 +39,7 @@ foreach(component ${PACELINE_COMPONENTS})
   list(APPEND PACELINE_ROOMS ${PACELINE_ROOMS_${component}})
 endforeach()
 if(PACELINE_PROGRAM)
-  list(APPEND PACELINE_ROOMS launch measure)
+  list(APPEND PACELINE_ROOMS launch measure sim)
 endif()
 
 # paceline_component(NAME [NEEDS COMPONENT] [LIBS …]): NEEDS and LIBS are what its public headers include.
@@ -51,9 +51,13 @@ function(paceline_component name)
   set(objects "")
   set(private "")
   foreach(room ${PACELINE_ROOMS_${name}})
-    list(APPEND objects $<TARGET_OBJECTS:paceline_${room}>)
-    get_target_property(libraries paceline_${room} LINK_LIBRARIES)
-    list(APPEND private ${libraries})
+    foreach(part paceline_${room} paceline_${room}_core)
+      if(TARGET ${part})
+        list(APPEND objects $<TARGET_OBJECTS:${part}>)
+        get_target_property(libraries ${part} LINK_LIBRARIES)
+        list(APPEND private ${libraries})
+      endif()
+    endforeach()
   endforeach()
   list(REMOVE_DUPLICATES private)
   # Other rooms are in this component or below it. Header-only rooms are not linked.

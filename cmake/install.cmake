@@ -54,9 +54,9 @@ include(pkg_config)
 
 if(PACELINE_PROGRAM)
   install(TARGETS paceline RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
-  # What `paceline bench` starts (bench/helpers.h); the peers' programs if they were built.
+  # What `paceline` starts (bench/helpers.h); the peers' programs if they were built.
   set(helpers ${CMAKE_INSTALL_LIBEXECDIR}/paceline)
-  install(TARGETS paceline-bench bench_rank RUNTIME DESTINATION ${helpers} COMPONENT program)
+  install(TARGETS paceline-train paceline-tools paceline-bench bench_rank RUNTIME DESTINATION ${helpers} COMPONENT program)
   foreach(peer bench_peer_mpi bench_peer_gloo)
     if(TARGET ${peer})
       install(TARGETS ${peer} RUNTIME DESTINATION ${helpers} COMPONENT program OPTIONAL)

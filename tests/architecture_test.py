@@ -20,7 +20,7 @@ class Room:
         self.name, *words = arguments.split()
         self.edges, self.torch, heading = set(), False, None
         for word in words:
-            if word in ("DEPS", "LIBS", "DEFINITIONS", "TORCH", "COLD", "ALONE"):
+            if word in ("DEPS", "LIBS", "DEFINITIONS", "TORCH", "COLD", "ALONE", "HOT", "APART"):
                 heading = word
                 self.torch = self.torch or word == "TORCH"
             elif heading == "DEPS":

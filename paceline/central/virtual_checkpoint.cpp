@@ -26,7 +26,7 @@ std::vector<step::NamedTensor> VirtualExecutor::save() {
     if (p.phase == Phase::computing) values[i][3] = p.sums.wait()[0], values[i][5] = p.sums.wait()[2];
     const auto place = std::ranges::find(ready_, static_cast<std::size_t>(i));
     const std::int64_t turn = place == ready_.end() ? -1 : place - ready_.begin();
-    const sim::EventLoop::Event& event = loop_.event(static_cast<std::size_t>(i));
+    const EventLoop::Event& event = loop_.event(static_cast<std::size_t>(i));
     const std::int64_t row[kNumbers] = {static_cast<std::int64_t>(p.phase),
                                         event.due.count(),
                                         event.order,
@@ -90,7 +90,7 @@ void VirtualExecutor::load(std::span<const step::NamedTensor> state) {
   const at::Tensor skipped = step::saved_or_none(state, kSkipped);
   if (apart_) tensors().parameters().copy_(step::find_saved(state, "ps.parameters"));
   std::vector<std::pair<std::int64_t, std::size_t>> turns;
-  std::vector<sim::EventLoop::Event> events;
+  std::vector<EventLoop::Event> events;
   for (std::size_t i = 0; i < players_.size(); ++i) {
     Player& p = players_[i];
     const auto* row = numbers[static_cast<std::int64_t>(i)].data_ptr<std::int64_t>();

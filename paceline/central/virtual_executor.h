@@ -16,10 +16,10 @@
 #include <deque>
 #include <utility>
 
+#include "paceline/base/event_loop.h"
 #include "paceline/central/central.h"
 #include "paceline/central/local_worker.h"
 #include "paceline/central/server_tensors.h"
-#include "paceline/sim/event_loop.h"
 #include "paceline/step/local_pass.h"
 #include "paceline/step/recorded_step.h"
 #include "paceline/tensor/read_back.h"
@@ -59,7 +59,7 @@ class VirtualExecutor : public Central {
   ps::Server& server() { return server_; }
   Player& player(int worker) { return players_[static_cast<std::size_t>(worker)]; }
   /// One actor per worker: its next report or push.
-  sim::EventLoop& loop() { return loop_; }
+  EventLoop& loop() { return loop_; }
   const at::Tensor& sums() const { return sums_; }  // of the last minibatch
 
   /// Computes one minibatch of a worker, after a pull if that is due. Returns true if it reports and pushes next.
@@ -99,7 +99,7 @@ class VirtualExecutor : public Central {
   std::unique_ptr<step::Updater> updater_;  // null unless duties_.optimizes()
   std::vector<Player> players_;
   std::deque<std::size_t> ready_;  // may pull now
-  sim::EventLoop loop_;
+  EventLoop loop_;
   Nanoseconds busy_{0};
   std::int64_t iterations_ = 0;  // over all workers, which took `busy_`
   std::int64_t newest_ = -1;

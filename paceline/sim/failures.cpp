@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
+#include "paceline/base/event_loop.h"
 #include "paceline/base/random.h"
-#include "paceline/sim/event_loop.h"
 
 namespace paceline::sim {
 namespace {

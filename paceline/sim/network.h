@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "paceline/sim/event_loop.h"
+#include "paceline/base/event_loop.h"
 
 namespace paceline::sim {
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "paceline/sim/event_loop.h"
+#include "paceline/base/event_loop.h"
 #include "paceline/ps/consistency.h"
 #include "paceline/sim/replay.h"
 

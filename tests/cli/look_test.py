@@ -3,11 +3,12 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import unittest
 
-from support import BINARY, DEADLINE_S, FAILED, WRONG_INPUT, CliTest
+from support import BINARY, DEADLINE_S, DONE, FAILED, WRONG_INPUT, CliTest
 
 
 class Looking(CliTest):
@@ -234,16 +235,35 @@ class Looking(CliTest):
         for row in report["rows"]:
             self.assertGreater(row.get("images_per_s") or row["tokens_per_s"], 0)
 
+    def copy_programs(self, *names):
+        (self.folder / "a folder").mkdir(exist_ok=True)
+        for name in names:
+            shutil.copy(pathlib.Path(BINARY).with_name(name), self.folder / "a folder")
+
+    def test_commands_that_make_train_does_not_build(self):
+        listed = self.run_paceline("--help").stdout.split("Subcommands:\n")[1].split("\n\n")[0]
+        commands = re.findall(r"^  (\w+) ", listed, re.MULTILINE)
+        self.assertIn("plan", commands)
+        self.copy_programs("paceline", "paceline-train")
+        built = []
+        for command in commands:
+            done = subprocess.run([self.folder / "a folder" / "paceline", command, "--help"], env=self.environment, capture_output=True, text=True)
+            if done.returncode == DONE:
+                built.append(command)
+                continue
+            self.assertEqual((done.returncode, done.stdout), (WRONG_INPUT, ""), done.stderr)
+            for fact in [f"paceline {command}", "paceline-tools", "make program"]:
+                self.assertIn(fact, done.stderr)
+        self.assertEqual(built, ["train", "run", "list", "checkpoint"])
+
     def test_bench_of_collectives(self):
         words = [self.folder / "a folder" / "paceline", "bench", "allreduce", "--rounds", "1", "--sizes", "4K", "--engines", "shm", "--json"]
-        for name in ("paceline", "paceline-bench", "bench_rank"):
-            (self.folder / "a folder").mkdir(exist_ok=True)
-            shutil.copy(pathlib.Path(BINARY).with_name(name), self.folder / "a folder")
-            if name == "paceline":  # which trains without the others, and says how to get them
-                alone = subprocess.run(words, env=self.environment, capture_output=True, text=True)
-                self.assertEqual(alone.returncode, 2, alone.stderr)
-                for fact in ["paceline-bench", "make bench"]:
-                    self.assertIn(fact, alone.stderr)
+        self.copy_programs("paceline", "paceline-train", "paceline-tools")
+        without = subprocess.run(words, env=self.environment, capture_output=True, text=True)
+        self.assertEqual(without.returncode, WRONG_INPUT, without.stderr)
+        for fact in ["paceline-bench", "make bench"]:
+            self.assertIn(fact, without.stderr)
+        self.copy_programs("paceline-bench", "bench_rank")
         self.assertEqual(len(json.loads(subprocess.run(words, env=self.environment, capture_output=True, check=True).stdout)["rows"]), 2)
         for collective in ("allreduce", "reduce_scatter", "all_gather", "broadcast"):
             rows = self.json_of("bench", collective, "--rounds", "1", "--sizes", "4K", "--engines", "local")["rows"]

@@ -200,10 +200,10 @@ class Subfolder(ThreePrograms):
     def test_a_project_may_build_the_program_too(self):
         configure("sub_program", f"-DPACELINE_SOURCE={SOURCE}", "-DPACELINE_PROGRAM=ON", "-DPACELINE_INSTALL=ON", "-DPROGRAMS=collectives", *self.ccache)
         targets = run("ninja", "-C", FOLDER / "sub_program", "-t", "targets", "all").stdout
-        for program in ("paceline", "paceline-bench", "bench_rank"):  # side by side: they start each other
+        for program in ("paceline", "paceline-train", "paceline-tools", "paceline-bench", "bench_rank"):  # side by side: they start each other
             self.assertIn(f"\npaceline/bin/{program}:", targets)
         if ALL:
-            run("cmake", "--build", FOLDER / "sub_program", "--target", "paceline")
+            run("cmake", "--build", FOLDER / "sub_program", "--target", "paceline-train")
             self.assertIn("0.2", run(FOLDER / "sub_program/paceline/bin/paceline", "--version").stdout)
 
     def test_a_project_compiles_what_it_links_and_no_more(self):

@@ -1,34 +1,18 @@
-// GELU in the tanh form, as in GPT-2: y = ½ x (1 + tanh u) = x σ(2u), with u = √(2/π) (x + 0.044715 x³).
+// GELU in the tanh form, as in GPT-2.
 //
 // LibTorch calls a scalar tanh for every element on processors that its vector library does not know, which was more than half of a small
-// GPT's step. The loops here vectorise on any processor: σ needs one exponential, made of a polynomial and of the bits of a float.
+// GPT's step. The loops in nn/loops.cpp vectorise on any processor.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
-#include "paceline/nn/exponential.h"
+#include "paceline/nn/loops.h"
 #include "paceline/nn/ops/gelu.h"
 #include "paceline/nn/ops/ops.h"
 
 namespace paceline::nn {
 namespace {
 
-constexpr float kSqrt2OverPi = 0.7978845608028654f, kCubic = 0.044715f;
 constexpr std::int64_t kGrain = 1 << 14;
-
-inline float gate(float x) { return 1.0f / (1.0f + exponential(-2.0f * kSqrt2OverPi * (x + kCubic * x * x * x))); }
-
-void gelu(const float* x, float* y, std::int64_t n) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * gate(x[i]);
-}
-
-void gelu_slope(const float* x, const float* gradient, float* out, std::int64_t n) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) {
-    const float g = gate(x[i]);
-    out[i] = gradient[i] * (g + x[i] * g * (1.0f - g) * (2.0f * kSqrt2OverPi) * (1.0f + 3.0f * kCubic * x[i] * x[i]));
-  }
-}
 
 bool has_own_loop(const at::Tensor& values) { return values.is_cpu() && values.scalar_type() == at::kFloat; }
 
@@ -51,7 +35,7 @@ at::Tensor gelu_values(const at::Tensor& x) {
   at::Tensor y = at::empty_like(x);
   const auto* from = x.data_ptr<float>();
   auto* to = y.data_ptr<float>();
-  at::parallel_for(0, x.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) { gelu(from + begin, to + begin, end - begin); });
+  at::parallel_for(0, x.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) { loops::gelu(from + begin, to + begin, end - begin); });
   return y;
 }
 
@@ -61,7 +45,7 @@ at::Tensor gelu_gradient(const at::Tensor& gradient, const at::Tensor& x) {
   const float *from = x.data_ptr<float>(), *by = gradient.data_ptr<float>();
   auto* to = out.data_ptr<float>();
   at::parallel_for(0, x.numel(), kGrain,
-                   [&](std::int64_t begin, std::int64_t end) { gelu_slope(from + begin, by + begin, to + begin, end - begin); });
+                   [&](std::int64_t begin, std::int64_t end) { loops::gelu_slope(from + begin, by + begin, to + begin, end - begin); });
   return out;
 }
 

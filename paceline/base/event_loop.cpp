@@ -1,10 +1,10 @@
-#include "paceline/sim/event_loop.h"
+#include "paceline/base/event_loop.h"
 
 #include <utility>
 
 #include "paceline/base/error.h"
 
-namespace paceline::sim {
+namespace paceline {
 
 EventLoop::Actor EventLoop::add(std::size_t actors) {
   const Actor first = events_.size();
@@ -88,4 +88,4 @@ void EventLoop::remove(std::size_t place) {
   sink(places_[last]);
 }
 
-}  // namespace paceline::sim
+}  // namespace paceline

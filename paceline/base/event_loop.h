@@ -11,7 +11,7 @@
 
 #include "paceline/base/clock.h"
 
-namespace paceline::sim {
+namespace paceline {
 
 class EventLoop {
  public:
@@ -64,4 +64,4 @@ class EventLoop {
   std::vector<std::size_t> places_;  // by actor: where it is in the heap
 };
 
-}  // namespace paceline::sim
+}  // namespace paceline

@@ -1,10 +1,10 @@
-#include "paceline/sim/event_loop.h"
+#include "paceline/base/event_loop.h"
 
 #include <gtest/gtest.h>
 
 #include "paceline/base/random.h"
 
-namespace paceline::sim {
+namespace paceline {
 namespace {
 
 std::vector<EventLoop::Actor> drain(EventLoop& loop) {
@@ -71,4 +71,4 @@ TEST(EventLoop, DoesNotGoBack) {
 }
 
 }  // namespace
-}  // namespace paceline::sim
+}  // namespace paceline
