@@ -52,8 +52,8 @@ double by_trying(const std::vector<UnitCost>& units, std::size_t first, int stag
 }
 
 TEST(Stages, TheSlowestIsAsFastAsItCanBe) {
-  const std::vector<std::vector<double>> models = {
-      {1, 1, 1, 1}, {5, 1, 1, 1, 1, 1}, {1, 2, 3, 4, 5, 6, 7, 8}, {9, 1, 9, 1, 9, 1, 2}, {0, 0, 7, 0, 3, 3, 1, 0.5}, {1, 5, 2, 3}};
+  const std::vector<std::vector<double>> models = {{1, 1, 1, 1},          {5, 1, 1, 1, 1, 1},         {1, 2, 3, 4, 5, 6, 7, 8},
+                                                   {9, 1, 9, 1, 9, 1, 2}, {0, 0, 7, 0, 3, 3, 1, 0.5}, {1, 5, 2, 3}};
   for (const auto& times : models)
     for (const int stages : {1, 2, 3, 4}) {
       const std::vector<UnitCost> units = of_times(times);
