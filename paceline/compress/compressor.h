@@ -91,17 +91,20 @@ struct Round {
   Type type = Type::f32;
 };
 
-/// Has the state of one range; each range of a strategy has its own Linear.
+/// Has the state of one range; each range of a strategy has its own Linear. For GPU memory (linear_on_gpu), all work goes to a stream, a
+/// cudaStream_t.
 class Linear {
  public:
   virtual ~Linear() = default;
   virtual int rounds() const = 0;
   /// Prepares round `index` (0 …) from `values`, once round index−1 is averaged. The Linear owns the memory.
-  virtual Round round(int index, const float* values) = 0;
+  virtual Round round(int index, const float* values, void* stream = nullptr) = 0;
   /// After the last round: `mean` becomes the common result, `values` this worker's residual.
-  virtual void finish(float* values, float* mean) = 0;
+  virtual void finish(float* values, float* mean, void* stream = nullptr) = 0;
   /// The state for the next step (PowerSGD's Q): the same on all workers, and part of the checkpoint.
-  virtual std::span<float> state() { return {}; }
+  virtual std::vector<float> state([[maybe_unused]] void* stream = nullptr) const { return {}; }
+  /// `state`: as many values as state() has.
+  virtual void set_state([[maybe_unused]] std::span<const float> state, [[maybe_unused]] void* stream = nullptr) {}
 };
 
 class DeviceCode;
@@ -110,10 +113,14 @@ class DeviceCode;
 struct Compressor {
   std::unique_ptr<Coder> (*coder)(const CompressConfig&) = nullptr;
   std::unique_ptr<Linear> (*linear)(const CompressConfig&, const RangeLayout&, std::uint64_t seed) = nullptr;
-  std::unique_ptr<DeviceCode> (*on_gpu)(const CompressConfig&, const RangeLayout&) = nullptr;  // a coder with kernels (device_code.h)
-  std::optional<Round::Type> rounds_to = {};                                                   // for a linear that only rounds every value
-  bool feedback = true;                                                                        // what compress.feedback=auto means
-  bool momentum_correction = false;  // dgc: the worker's momentum goes into the residual, and the optimizer has none
+  std::unique_ptr<DeviceCode> (*on_gpu)(const CompressConfig&, const RangeLayout&) = nullptr;  // the coder's kernels (device_code.h)
+  std::unique_ptr<Linear> (*linear_on_gpu)(const CompressConfig&, const RangeLayout&, std::uint64_t seed) = nullptr;
+  std::optional<Round::Type> rounds_to = {};  // for a linear that only rounds every value
+  bool feedback = true;                       // what compress.feedback=auto means
+  bool momentum_correction = false;           // dgc: the worker's momentum goes into the residual, and the optimizer has none
+
+  /// Whether it works on GPU memory: with kernels, or with LibTorch's rounding.
+  bool has_kernels() const { return on_gpu || linear_on_gpu || rounds_to; }
 };
 std::span<const Entry<Compressor>> compressors();
 

@@ -1,7 +1,5 @@
-// The codes of quantisers in GPU memory: the same bytes and the same residual as Coder's for the same values, without copies through the
-// host. Sums have the lanes and the order of tensor_statistics.cpp, draws are those of draws.h, and no product is fused with a sum.
-//
-// A compressor without kernels does not have this (registry.cpp); its exchange goes through host memory.
+// Compressors in GPU memory: the same bytes and the same residual as on the CPU for the same values, without copies through the host. Sums
+// have the lanes and the order of tensor_statistics.cpp, draws are those of draws.h, and no product is fused with a sum.
 #pragma once
 
 #include <memory>
@@ -14,10 +12,10 @@ namespace paceline::compress {
 class DeviceCode {
  public:
   virtual ~DeviceCode() = default;
-  /// Like Coder::encode, on the stream, a cudaStream_t.
-  virtual void encode(float* values, const Moment& moment, std::byte* code, void* stream) = 0;
+  /// Like Coder::encode, on the stream, a cudaStream_t. Waits for the stream only if the size depends on the values.
+  virtual std::int64_t encode(float* values, const Moment& moment, std::byte* code, void* stream) = 0;
   /// Like Coder::decode_add, but the code is not checked, because encode() on another worker made it.
-  virtual void decode_add(const std::byte* code, float weight, float* sum, void* stream) const = 0;
+  virtual void decode_add(std::span<const std::byte> code, float weight, float* sum, void* stream) const = 0;
 };
 
 #if PACELINE_WITH_CUDA
@@ -26,9 +24,14 @@ std::unique_ptr<DeviceCode> dynamic8_on_gpu(const CompressConfig& config, const 
 std::unique_ptr<DeviceCode> onebit_on_gpu(const CompressConfig& config, const RangeLayout& layout);
 std::unique_ptr<DeviceCode> sign_on_gpu(const CompressConfig& config, const RangeLayout& layout);
 std::unique_ptr<DeviceCode> ternary_on_gpu(const CompressConfig& config, const RangeLayout& layout);
+std::unique_ptr<DeviceCode> threshold_on_gpu(const CompressConfig& config, const RangeLayout& layout);
+std::unique_ptr<DeviceCode> topk_on_gpu(const CompressConfig& config, const RangeLayout& layout);
+std::unique_ptr<DeviceCode> dgc_on_gpu(const CompressConfig& config, const RangeLayout& layout);
+std::unique_ptr<Linear> powersgd_on_gpu(const CompressConfig& config, const RangeLayout& layout, std::uint64_t seed);
 #else
 inline constexpr std::nullptr_t int8_on_gpu = nullptr, dynamic8_on_gpu = nullptr, onebit_on_gpu = nullptr, sign_on_gpu = nullptr,
-                                ternary_on_gpu = nullptr;
+                                ternary_on_gpu = nullptr, threshold_on_gpu = nullptr, topk_on_gpu = nullptr, dgc_on_gpu = nullptr,
+                                powersgd_on_gpu = nullptr;
 #endif
 
 }  // namespace paceline::compress

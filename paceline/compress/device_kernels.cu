@@ -1,38 +1,14 @@
-#include "paceline/compress/device_kernels.h"
-
-#include <cuda_runtime.h>
-
-#include <algorithm>
-#include <string>
-
-#include "paceline/base/error.h"
+#include "paceline/compress/device_launch.cuh"
 
 namespace paceline::compress::gpu {
 namespace {
 
-constexpr std::uint32_t kMagnitudeBits = 0x7fffffffu, kInfinityBits = 0x7f800000u, kNanBits = 0x7fc00000u, kSignBit = 0x80000000u;
 constexpr float kLeastTop = 1e-30f;  // kNothing of block_coder.h
-constexpr std::uint32_t kWeyl = 0x9e3779b1u;
-constexpr int kThreads = 256, kMostBlocks = 1 << 16;
-
-void require(cudaError_t result, const char* what) {
-  if (result != cudaSuccess) throw Error(std::string("cuda: ") + what + ": " + cudaGetErrorString(result));
-}
-
-unsigned blocks_for(std::int64_t units) { return static_cast<unsigned>(std::min<std::int64_t>(units, kMostBlocks)); }
-
-// draws.h: Draws::from and Draws::word.
+// Draws::from of draws.h.
 __device__ Chance from(Chance chance, std::int64_t begin) {
   chance.start += static_cast<std::uint32_t>(begin) * kWeyl;
   chance.key ^= static_cast<std::uint32_t>(static_cast<std::uint64_t>(begin) >> 32) * 0x85ebca6bu;
   return chance;
-}
-
-__device__ std::uint32_t word(Chance chance, std::uint32_t index) {
-  std::uint32_t x = chance.start + index * kWeyl;
-  x = (x ^ (x >> 15)) * 0x85ebca77u;
-  x = (x ^ chance.key ^ (x >> 13)) * 0xc2b2ae3du;
-  return x ^ (x >> 16);
 }
 
 /// Draw i of Draws::for_each.
@@ -294,9 +270,19 @@ std::shared_ptr<void> allocate(std::size_t bytes, const void* from) {
     throw ConfigError("the GPU has no " + std::to_string(bytes) + " bytes left for comm.compression; lower data.batch");
   }
   std::shared_ptr<void> owned(memory, [](void* own) { cudaFree(own); });
-  if (from && bytes > 0) require(cudaMemcpy(memory, from, bytes, cudaMemcpyHostToDevice), "copy");
+  if (from && bytes > 0) {
+    copy(memory, from, bytes, nullptr);
+    wait(nullptr);
+  }
   return owned;
 }
+
+void copy(void* to, const void* from, std::size_t bytes, void* stream) {
+  if (bytes == 0) return;
+  require(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)), "copying");
+}
+
+void wait(void* stream) { require(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)), "waiting"); }
 
 void encode_blocks(const Tables& tables, const Levels& levels, Chance chance, float* values, std::byte* code, void* stream) {
   if (tables.unit_count == 0) return;

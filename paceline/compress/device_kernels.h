@@ -67,5 +67,9 @@ void decode_flags(const Tables& tables, Flags kind, const std::byte* code, float
 
 /// Memory on this thread's GPU with a copy of these bytes, or with arbitrary content if `from` is null. ConfigError if none is left.
 std::shared_ptr<void> allocate(std::size_t bytes, const void* from = nullptr);
+/// Copies on the stream, from and to memory of a GPU or of the host.
+void copy(void* to, const void* from, std::size_t bytes, void* stream);
+/// Waits until the stream is done.
+void wait(void* stream);
 
 }  // namespace paceline::compress::gpu

@@ -9,35 +9,23 @@
 #include <algorithm>
 #include <cmath>
 
-#include "paceline/compress/compressor.h"
+#include "paceline/compress/device_code.h"
 #include "paceline/compress/top_coder.h"
 
 namespace paceline::compress {
-namespace {
 
-constexpr double kFirstDensity = 0.25, kDgcDensity = 0.001;
-
-class Dgc final : public TopCoder {
- public:
-  explicit Dgc(const CompressConfig& config)
-      : density_(config.density > 0 ? config.density : kDgcDensity), warmup_epochs_(config.warmup_epochs) {}
-
- private:
-  const char* name() const override { return "dgc"; }
-  double largest_density() const override { return warmup_epochs_ > 1 ? std::max(density_, kFirstDensity) : density_; }
-
-  double density(double epoch) const override {
-    const double done = warmup_epochs_ > 1 ? std::min(std::floor(epoch) / (warmup_epochs_ - 1), 1.0) : 1.0;
-    return density_ >= kFirstDensity || done >= 1 ? density_ : kFirstDensity * std::pow(density_ / kFirstDensity, done);
-  }
-
-  double density_, warmup_epochs_;
-};
-
-}  // namespace
+double dgc_density(const CompressConfig& config, double epoch) {
+  constexpr double kFirst = 0.25, kDefault = 0.001;
+  const double last = config.density > 0 ? config.density : kDefault;
+  const double done = config.warmup_epochs > 1 ? std::min(std::floor(epoch) / (config.warmup_epochs - 1), 1.0) : 1.0;
+  return last >= kFirst || done >= 1 ? last : kFirst * std::pow(last / kFirst, done);
+}
 
 Compressor dgc() {
-  return {.coder = [](const CompressConfig& config) -> std::unique_ptr<Coder> { return std::make_unique<Dgc>(config); },
+  return {.coder = [](const CompressConfig& config) -> std::unique_ptr<Coder> {
+            return std::make_unique<TopCoder>("dgc", config, dgc_density);
+          },
+          .on_gpu = dgc_on_gpu,
           .momentum_correction = true};
 }
 

@@ -32,9 +32,12 @@ void Feedback::said(const Kept& kept) const {
   if (!keeps_) std::memset(kept.residual, 0, static_cast<std::size_t>(kept.count) * sizeof(float));
 }
 
+double Feedback::most_norm(std::int64_t count) const { return norm_ * std::sqrt(static_cast<double>(count) / length_); }
+
 float Feedback::clip(const float* gradient, std::int64_t count) const {
-  if (norm_ <= 0) return 1;
-  const double most = norm_ * std::sqrt(static_cast<double>(count) / length_), norm = std::sqrt(statistics(gradient, count).squares);
+  const double most = most_norm(count);
+  if (most <= 0) return 1;
+  const double norm = std::sqrt(statistics(gradient, count).squares);
   return norm > most ? static_cast<float>(most / norm) : 1.0F;
 }
 

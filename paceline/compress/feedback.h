@@ -27,6 +27,9 @@ class Feedback {
 
   bool keeps() const { return keeps_; }  // whether it keeps what was not sent
   bool has_velocity() const { return has_velocity_; }
+  float momentum() const { return momentum_; }
+  /// The norm to which a gradient of this many elements is clipped; 0: not clipped.
+  double most_norm(std::int64_t count) const;
   /// Turns kept.residual into the values to encode.
   void add(const float* gradient, const Kept& kept) const;
   /// To be called after it was encoded.

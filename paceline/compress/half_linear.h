@@ -18,12 +18,12 @@ class HalfLinear final : public Linear {
 
   int rounds() const override { return 1; }
 
-  Round round(int, const float* values) override {
+  Round round(int, const float* values, void*) override {
     Simd<Cast>::run({values, sent_.data(), count()});
     return {sent_.data(), count(), type_};
   }
 
-  void finish(float* values, float* mean) override { Simd<Finish>::run({values, mean, sent_.data(), count()}); }
+  void finish(float* values, float* mean, void*) override { Simd<Finish>::run({values, mean, sent_.data(), count()}); }
 
  private:
   std::int64_t count() const { return static_cast<std::int64_t>(sent_.size()); }

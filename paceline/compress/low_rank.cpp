@@ -195,8 +195,8 @@ void orthonormalise(float* columns, std::int64_t n, std::int64_t rank, std::uint
     double before = std::sqrt(dot(column, column, n));
     if (!std::isfinite(before)) continue;
     double left = remove_projections(columns, r, column, n);
-    for (std::uint64_t draw = 0; !(left > kDependent * before); ++draw) {
-      fill_random(column, n, seed + 1000 * draw + static_cast<std::uint64_t>(r));
+    for (std::int64_t attempt = 0; !(left > kDependent * before); ++attempt) {
+      fill_random(column, n, seed_of_try(seed, r, attempt));
       before = std::sqrt(dot(column, column, n));
       left = remove_projections(columns, r, column, n);
       if (!std::isfinite(left)) break;  // an earlier column has a NaN

@@ -25,6 +25,11 @@ void reconstruct(const Shape& shape, const float* p, const float* q_mean, const 
 /// from `seed`, so that no column is wasted. Columns with a NaN or an infinity stay unchanged.
 void orthonormalise(float* columns, std::int64_t n, std::int64_t rank, std::uint64_t seed);
 
+/// The seed of the random column that replaces column r; another one for each attempt, in case it depends on the others too.
+constexpr std::uint64_t seed_of_try(std::uint64_t seed, std::int64_t r, std::int64_t attempt) {
+  return seed + 1000 * static_cast<std::uint64_t>(attempt) + static_cast<std::uint64_t>(r);
+}
+
 /// Uniform in [−1, 1), a pure function of the seed.
 void fill_random(float* values, std::int64_t n, std::uint64_t seed);
 

@@ -13,90 +13,63 @@
 // Everything that is not averaged is computed only from averages and the seed, so P and Q have the same bits on all workers.
 #include <algorithm>
 
-#include "paceline/compress/compressor.h"
-#include "paceline/compress/low_rank.h"
+#include "paceline/compress/device_code.h"
+#include "paceline/compress/factor_layout.h"
 
 namespace paceline::compress {
 namespace {
 
 class PowerSgd final : public Linear {
  public:
-  PowerSgd(const CompressConfig& config, const RangeLayout& layout, std::uint64_t seed) : seed_(seed) {
-    std::int64_t dense = 0, p = 0, q = 0, end = 0;
-    for (const Part& part : layout.parts) {
-      gaps_.push_back({end, part.offset - end});
-      end = part.offset + part.count;
-      const Shape shape{part.rows, part.columns, std::min({config.rank, part.rows, part.columns})};
-      if (part.rows > 1 && shape.rank * (part.rows + part.columns) < part.count) {
-        matrices_.push_back({part.offset, shape, p, q});
-        p += shape.rank * shape.rows;
-        q += shape.rank * shape.columns;
-      } else {
-        dense_.push_back({part.offset, part.count});
-        dense += part.count;
-      }
-    }
-    gaps_.push_back({end, layout.length - end});
-    first_round_.resize(static_cast<std::size_t>(dense + p));
-    p_begin_ = dense;
-    q_.resize(static_cast<std::size_t>(q));
-    own_q_.resize(q_.size());
-    for (const Matrix& matrix : matrices_) fill_random(q_of(matrix), matrix.shape.rank * matrix.shape.columns, seed_of(matrix));
-  }
+  PowerSgd(const CompressConfig& config, const RangeLayout& layout, std::uint64_t seed)
+      : layout_(config, layout, seed),
+        first_round_(static_cast<std::size_t>(layout_.dense_count + layout_.p_count)),
+        q_(layout_.first_q()),
+        own_q_(q_.size()) {}
 
   int rounds() const override { return 2; }
 
-  Round round(int index, const float* values) override {
+  Round round(int index, const float* values, void*) override {
     if (index == 0) {
       float* to = first_round_.data();
-      for (const Run& run : dense_) to = std::copy_n(values + run.offset, run.count, to);
-      for (const Matrix& matrix : matrices_) {
-        orthonormalise(q_of(matrix), matrix.shape.columns, matrix.shape.rank, seed_of(matrix) + 1);
+      for (const auto& run : layout_.dense) to = std::copy_n(values + run.offset, run.count, to);
+      for (const Matrix& matrix : layout_.matrices) {
+        orthonormalise(q_of(matrix), matrix.shape.columns, matrix.shape.rank, matrix.seed_of_q());
         multiply(matrix.shape, values + matrix.offset, q_of(matrix), p_of(matrix));
       }
       return {first_round_.data(), static_cast<std::int64_t>(first_round_.size()), Round::Type::f32};
     }
-    for (const Matrix& matrix : matrices_) {
-      orthonormalise(p_of(matrix), matrix.shape.rows, matrix.shape.rank, seed_of(matrix) + 2);
+    for (const Matrix& matrix : layout_.matrices) {
+      orthonormalise(p_of(matrix), matrix.shape.rows, matrix.shape.rank, matrix.seed_of_p());
       multiply_transposed(matrix.shape, values + matrix.offset, p_of(matrix), q_of(matrix));
     }
     own_q_ = q_;
     return {q_.data(), static_cast<std::int64_t>(q_.size()), Round::Type::f32};
   }
 
-  void finish(float* values, float* mean) override {
-    for (const Run& gap : gaps_) std::fill_n(mean + gap.offset, gap.count, 0.0f);
+  void finish(float* values, float* mean, void*) override {
+    for (const auto& gap : layout_.gaps) std::fill_n(mean + gap.offset, gap.count, 0.0f);
     const float* from = first_round_.data();
-    for (const Run& run : dense_) {
+    for (const auto& run : layout_.dense) {
       std::copy_n(from, run.count, mean + run.offset);
       std::fill_n(values + run.offset, run.count, 0.0f);
       from += run.count;
     }
-    for (const Matrix& matrix : matrices_)
+    for (const Matrix& matrix : layout_.matrices)
       reconstruct(matrix.shape, p_of(matrix), q_of(matrix), own_q_.data() + matrix.q, mean + matrix.offset, values + matrix.offset);
   }
 
-  std::span<float> state() override { return q_; }
+  std::vector<float> state(void*) const override { return q_; }
+  void set_state(std::span<const float> state, void*) override { std::ranges::copy(state, q_.begin()); }
 
  private:
-  struct Run {
-    std::int64_t offset, count;
-  };
-  struct Matrix {
-    std::int64_t offset;
-    Shape shape;
-    std::int64_t p, q;  // offsets of the factors
-  };
+  using Matrix = FactorLayout::Matrix;
 
-  float* p_of(const Matrix& matrix) { return first_round_.data() + p_begin_ + matrix.p; }
+  float* p_of(const Matrix& matrix) { return first_round_.data() + layout_.dense_count + matrix.p; }
   float* q_of(const Matrix& matrix) { return q_.data() + matrix.q; }
-  std::uint64_t seed_of(const Matrix& matrix) const { return seed_ * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(matrix.offset) * 4; }
 
-  std::uint64_t seed_;
-  std::vector<Run> gaps_, dense_;
-  std::vector<Matrix> matrices_;
+  FactorLayout layout_;
   std::vector<float> first_round_;  // dense values, then P of every matrix
-  std::int64_t p_begin_ = 0;
   std::vector<float> q_, own_q_;
 };
 
@@ -104,8 +77,9 @@ class PowerSgd final : public Linear {
 
 Compressor powersgd() {
   return {.linear = [](const CompressConfig& config, const RangeLayout& layout, std::uint64_t seed) -> std::unique_ptr<Linear> {
-    return std::make_unique<PowerSgd>(config, layout, seed);
-  }};
+            return std::make_unique<PowerSgd>(config, layout, seed);
+          },
+          .linear_on_gpu = powersgd_on_gpu};
 }
 
 }  // namespace paceline::compress

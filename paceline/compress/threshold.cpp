@@ -8,7 +8,7 @@
 // Code: τ (NaN if one of the values sent is NaN or infinite), then for each value 2 · place + (1 if negative), ascending.
 #include <algorithm>
 
-#include "paceline/compress/compressor.h"
+#include "paceline/compress/device_code.h"
 #include "paceline/compress/sparse.h"
 
 namespace paceline::compress {
@@ -59,7 +59,8 @@ class Threshold final : public Coder {
 }  // namespace
 
 Compressor threshold() {
-  return {.coder = [](const CompressConfig& config) -> std::unique_ptr<Coder> { return std::make_unique<Threshold>(config); }};
+  return {.coder = [](const CompressConfig& config) -> std::unique_ptr<Coder> { return std::make_unique<Threshold>(config); },
+          .on_gpu = threshold_on_gpu};
 }
 
 }  // namespace paceline::compress

@@ -12,14 +12,14 @@ constexpr std::int64_t kWord = 4, kEntry = 2 * kWord;
 constexpr double kSampled = 0.01;
 constexpr std::int64_t kLeastSample = 4096;
 
+}  // namespace
+
 std::int64_t count_of(const RangeLayout& layout, double density) {
   const std::int64_t elements = layout.elements();
   return std::min(elements, static_cast<std::int64_t>(std::ceil(density * static_cast<double>(elements))));
 }
 
-}  // namespace
-
-std::int64_t TopCoder::bound(const RangeLayout& layout) const { return kEntry * count_of(layout, largest_density()); }
+std::int64_t TopCoder::bound(const RangeLayout& layout) const { return kEntry * count_of(layout, density_(config_, 0)); }
 
 /// Finds at least k values, which include the k largest.
 std::span<const Hit> TopCoder::candidates(const RangeLayout& layout, const float* values, const Moment& moment, std::int64_t k) {
@@ -44,8 +44,8 @@ std::span<const Hit> TopCoder::candidates(const RangeLayout& layout, const float
 }
 
 std::int64_t TopCoder::encode(const RangeLayout& layout, float* values, const Moment& moment, std::byte* code) {
-  check_length(name(), layout, 32);
-  const std::int64_t k = count_of(layout, density(moment.epoch));
+  check_length(name_, layout, 32);
+  const std::int64_t k = count_of(layout, density_(config_, moment.epoch));
   if (k == 0) return 0;
   const std::span<const Hit> hits = candidates(layout, values, moment, k);
   sizes_.resize(hits.size());
@@ -70,10 +70,10 @@ std::int64_t TopCoder::encode(const RangeLayout& layout, float* values, const Mo
                                                                float* sum) const {
   const auto bytes = static_cast<std::int64_t>(code.size());
   if (bytes % kEntry != 0 || bytes > bound(layout))
-    refuse(name(), std::to_string(bytes) + " bytes are not a multiple of 8 up to " + std::to_string(bound(layout)));
+    refuse(name_, std::to_string(bytes) + " bytes are not a multiple of 8 up to " + std::to_string(bound(layout)));
   const std::int64_t k = bytes / kEntry;
   const auto place = [&](std::int64_t i) { return load<std::uint32_t>(code.data() + kWord * i); };
-  check_places(name(), layout, k, place);
+  check_places(name_, layout, k, place);
   const std::byte* values = code.data() + kWord * k;
   for (std::int64_t i = 0; i < k; ++i) sum[place(i)] += weight * load<float>(values + kWord * i);
 }

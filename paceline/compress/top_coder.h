@@ -11,21 +11,29 @@
 
 namespace paceline::compress {
 
-class TopCoder : public Coder {
+/// The share of the values that is sent in an epoch; it never grows.
+using Density = double (*)(const CompressConfig& config, double epoch);
+double topk_density(const CompressConfig& config, double epoch);
+double dgc_density(const CompressConfig& config, double epoch);
+
+/// How many values of the range have this share.
+std::int64_t count_of(const RangeLayout& layout, double density);
+
+class TopCoder final : public Coder {
  public:
+  TopCoder(const char* name, const CompressConfig& config, Density density) : name_(name), config_(config), density_(density) {}
+
   std::int64_t bound(const RangeLayout& layout) const override;
   std::int64_t encode(const RangeLayout& layout, float* values, const Moment& moment, std::byte* code) override;
   void decode_add(const RangeLayout& layout, std::span<const std::byte> code, float weight, float* sum) const override;
   Traffic traffic() const override { return Traffic::sparse; }
 
- protected:
-  virtual const char* name() const = 0;
-  virtual double density(double epoch) const = 0;
-  virtual double largest_density() const = 0;
-
  private:
   std::span<const Hit> candidates(const RangeLayout& layout, const float* values, const Moment& moment, std::int64_t k);
 
+  const char* name_;
+  CompressConfig config_;
+  Density density_;
   Hits hits_;
   std::vector<std::uint32_t> sizes_;
 };

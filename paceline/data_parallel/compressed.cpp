@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 
 #include <fmt/format.h>
@@ -25,8 +24,7 @@ using compress::RangeLayout;
 class Dense final : public Compressed {
  public:
   Dense(const ExchangeSetup& setup, const compress::Compressor& compressor, std::unique_ptr<compress::Coder> coder)
-      : Compressed(setup, compressor, /*has_kernels=*/compressor.on_gpu != nullptr),
-        compressor_(compressor),
+      : Compressed(setup, compressor),
         coder_(std::move(coder)),
         second_residual_(tensor::allocate_pages(arena_.length(), residual_.options())) {}
 
@@ -85,7 +83,7 @@ class Dense final : public Compressed {
     std::int64_t room = 0;      // bytes of the longest code
   };
 
-  void exchange(const Bucket& bucket) override {
+  void average(const Bucket& bucket) override {
     const auto& slices = cuts_[bucket.index].slices;
     const std::int64_t room = cuts_[bucket.index].room, size = room * std::ssize(slices);
     const at::Tensor codes = codes_.narrow(0, 0, size), arrived = arrived_.narrow(0, 0, size);
@@ -115,16 +113,16 @@ class Dense final : public Compressed {
   }
 
   void encode(const Slice& slice, float* values, const compress::Moment& moment, std::byte* code) {
-    if (slice.on_gpu) return slice.on_gpu->encode(values, moment, code, stream());
-    const std::int64_t bytes = coder_->encode(slice.layout, values, moment, code);
+    const std::int64_t bytes =
+        slice.on_gpu ? slice.on_gpu->encode(values, moment, code, stream()) : coder_->encode(slice.layout, values, moment, code);
     ensure(bytes == slice.bytes, "the codes of a dense coder are as long as it says");
   }
   void decode_add(const Slice& slice, const std::byte* code, float weight, float* sum) const {
-    if (slice.on_gpu) return slice.on_gpu->decode_add(code, weight, sum, stream());
-    coder_->decode_add(slice.layout, {code, static_cast<std::size_t>(slice.bytes)}, weight, sum);
+    const std::span<const std::byte> bytes(code, static_cast<std::size_t>(slice.bytes));
+    if (slice.on_gpu) slice.on_gpu->decode_add(bytes, weight, sum, stream());
+    else coder_->decode_add(slice.layout, bytes, weight, sum);
   }
 
-  const compress::Compressor& compressor_;
   std::unique_ptr<compress::Coder> coder_;
   std::vector<BucketSlices> cuts_;  // by bucket
   at::Tensor second_residual_;      // [length]
@@ -136,43 +134,62 @@ class Dense final : public Compressed {
 class Sparse final : public Compressed {
  public:
   Sparse(const ExchangeSetup& setup, const compress::Compressor& compressor, std::unique_ptr<compress::Coder> coder)
-      : Compressed(setup, compressor, /*has_kernels=*/false), coder_(std::move(coder)) {}
+      : Compressed(setup, compressor), coder_(std::move(coder)) {}
 
   void prepare(const std::vector<Bucket>& buckets) override {
     Compressed::prepare(buckets);
-    memory_ = tensor::TravellingBytes(static_cast<std::int64_t>(code_.capacity() + codes_.capacity()));
+    const c10::DeviceGuard guard(values_.device());
+    on_gpu_.clear();
+    std::int64_t most = 0;  // the most bytes of any bucket's code
+    for (const RangeLayout& layout : layouts_) {
+      most = std::max(most, coder_->bound(layout));
+      if (values_.is_cuda()) on_gpu_.push_back(compressor_.on_gpu(setup_.compress, layout));
+    }
+    code_ = at::empty({most}, residual_.options().dtype(at::kByte));
+    memory_ = tensor::TravellingBytes(most + codes_.numel());
   }
 
  private:
-  void exchange(const Bucket& bucket) override {
+  void average(const Bucket& bucket) override {
     const int workers = comm_.size(), rank = comm_.rank();
-    const RangeLayout& layout = layouts_[bucket.index];
-    const std::size_t held = code_.capacity() + codes_.capacity();
-    code_.resize(static_cast<std::size_t>(coder_->bound(layout)));
-    const std::int64_t size = coder_->encode(layout, accumulate(bucket), moment(bucket, 0), code_.data());
-    forget_sent(bucket);
-
     std::vector<std::int64_t> sizes(static_cast<std::size_t>(workers));
-    sizes[static_cast<std::size_t>(rank)] = size;
+    sizes[static_cast<std::size_t>(rank)] = encode(bucket.index, accumulate(bucket), moment(bucket, 0), bytes_of(code_));
+    forget_sent(bucket);
     comm_.run(comm::all_gather(sizes));
-    const std::int64_t room = *std::max_element(sizes.begin(), sizes.end());
-    codes_.resize(static_cast<std::size_t>(room * workers));
-    memory_.add(static_cast<std::int64_t>(code_.capacity() + codes_.capacity() - held));
-    std::memcpy(codes_.data() + room * rank, code_.data(), static_cast<std::size_t>(size));
-    comm_.run(comm::all_gather(codes_));
 
-    float* gradient = gradients() + bucket.begin;
-    std::memset(gradient, 0, static_cast<std::size_t>(bucket.count()) * sizeof(float));
-    for (int r = 0; r < workers; ++r) {
-      const auto code =
-          std::span(codes_).subspan(static_cast<std::size_t>(room * r), static_cast<std::size_t>(sizes[static_cast<std::size_t>(r)]));
-      coder_->decode_add(layout, code, 1.0F / static_cast<float>(workers), gradient);
-    }
+    const std::int64_t room = *std::max_element(sizes.begin(), sizes.end()), size = sizes[static_cast<std::size_t>(rank)];
+    const at::Tensor codes = room_for_codes(room * workers);
+    codes.narrow(0, room * rank, size).copy_(code_.narrow(0, 0, size));
+    comm_.run(comm::all_gather(codes));
+
+    fill_with_zeros(values_.narrow(0, bucket.begin, bucket.count()));
+    for (int r = 0; r < workers; ++r)
+      decode_add(bucket.index, {bytes_of(codes) + room * r, static_cast<std::size_t>(sizes[static_cast<std::size_t>(r)])},
+                 1.0F / static_cast<float>(workers), gradients() + bucket.begin);
     count_bytes(bucket, (room + 8) * (workers - 1));
   }
 
+  std::int64_t encode(std::size_t bucket, float* values, const compress::Moment& moment, std::byte* code) {
+    if (values_.is_cuda()) return on_gpu_[bucket]->encode(values, moment, code, stream());
+    return coder_->encode(layouts_[bucket], values, moment, code);
+  }
+  void decode_add(std::size_t bucket, std::span<const std::byte> code, float weight, float* sum) const {
+    if (values_.is_cuda()) on_gpu_[bucket]->decode_add(code, weight, sum, stream());
+    else coder_->decode_add(layouts_[bucket], code, weight, sum);
+  }
+
+  at::Tensor room_for_codes(std::int64_t bytes) {
+    if (codes_.numel() < bytes) {
+      memory_.add(bytes - codes_.numel());
+      codes_ = at::empty({bytes}, code_.options());
+    }
+    return codes_.narrow(0, 0, bytes);
+  }
+  static std::byte* bytes_of(const at::Tensor& codes) { return static_cast<std::byte*>(codes.data_ptr()); }
+
   std::unique_ptr<compress::Coder> coder_;
-  std::vector<std::byte> code_, codes_;
+  std::vector<std::unique_ptr<compress::DeviceCode>> on_gpu_;  // by bucket, if the values are on a GPU
+  at::Tensor code_, codes_ = at::empty({0}, at::kByte);        // this worker's; all workers'
   tensor::TravellingBytes memory_;
 };
 
@@ -180,7 +197,7 @@ class Sparse final : public Compressed {
 class Averaged final : public Compressed {
  public:
   Averaged(const ExchangeSetup& setup, const compress::Compressor& compressor)
-      : Compressed(setup, compressor, /*has_kernels=*/false), compressor_(compressor) {}
+      : Compressed(setup, compressor), make_(values_.is_cuda() ? compressor.linear_on_gpu : compressor.linear) {}
 
   void prepare(const std::vector<Bucket>& buckets) override {
     Compressed::prepare(buckets);
@@ -189,14 +206,15 @@ class Averaged final : public Compressed {
     for (const Bucket& bucket : buckets) begins.push_back(bucket.begin);
     if (begins == begins_) return;  // unchanged buckets keep their state
     begins_ = begins;
+    const c10::DeviceGuard guard(values_.device());
     parts_.clear();
-    for (const RangeLayout& layout : layouts_) parts_.push_back(compressor_.linear(setup_.compress, layout, setup_.seed));
+    for (const RangeLayout& layout : layouts_) parts_.push_back(make_(setup_.compress, layout, setup_.seed));
   }
 
   std::vector<step::NamedTensor> save() override {
     auto state = Compressed::save();
     std::vector<at::Tensor> all = {at::empty({0})};
-    for (const auto& part : parts_) all.push_back(at::from_blob(part->state().data(), {static_cast<std::int64_t>(part->state().size())}));
+    for (const auto& part : parts_) all.push_back(at::tensor(part->state(stream())));
     state.push_back({factors(), at::cat(all)});
     return state;
   }
@@ -208,33 +226,35 @@ class Averaged final : public Compressed {
     if (!found.defined()) return;
     const at::Tensor saved = found.cpu().contiguous();
     std::int64_t length = 0;
-    for (const auto& part : parts_) length += static_cast<std::int64_t>(part->state().size());
+    for (const auto& part : parts_) length += std::ssize(part->state(stream()));
     if (length != saved.numel())
       throw ConfigError(
           fmt::format("'{}' of the checkpoint has {} values, expected {}; resume with the same compress.rank and strategy.bucket_mb",
                       factors(), saved.numel(), length));
     const float* from = saved.data_ptr<float>();
     for (const auto& part : parts_) {
-      std::copy_n(from, part->state().size(), part->state().begin());
-      from += part->state().size();
+      const std::size_t size = part->state(stream()).size();
+      part->set_state({from, size}, stream());
+      from += size;
     }
   }
 
  private:
-  void exchange(const Bucket& bucket) override {
+  void average(const Bucket& bucket) override {
     compress::Linear& linear = *parts_[bucket.index];
     float* values = accumulate(bucket);
     std::int64_t sent = 0;
     for (int i = 0; i < linear.rounds(); ++i) {
-      const compress::Round round = linear.round(i, values);
+      const compress::Round round = linear.round(i, values, stream());
       const comm::DType type = round.type == compress::Round::Type::f32   ? comm::DType::f32
                                : round.type == compress::Round::Type::f16 ? comm::DType::f16
                                                                           : comm::DType::bf16;
-      const comm::Buffer buffer(round.data, round.count, type);
+      comm::Buffer buffer(round.data, round.count, type);
+      if (values_.is_cuda()) buffer.on_gpu = true, buffer.stream = stream();
       comm_.run(comm::allreduce(buffer, {.op = comm::ReduceOp::mean, .algorithm = setup_.algorithm}));
       sent += allreduce_bytes(buffer.bytes(), comm_.size());
     }
-    linear.finish(values, gradients() + bucket.begin);
+    linear.finish(values, gradients() + bucket.begin, stream());
     forget_sent(bucket);
     count_bytes(bucket, sent);
   }
@@ -245,7 +265,7 @@ class Averaged final : public Compressed {
     return entries.empty() ? "compress.factors" : fmt::format("compress.factors.{}-{}", entries.front().name, entries.back().name);
   }
 
-  const compress::Compressor& compressor_;
+  decltype(compress::Compressor::linear) make_;
   std::vector<std::unique_ptr<compress::Linear>> parts_;  // by bucket
   std::vector<std::int64_t> begins_;
 };
@@ -254,11 +274,10 @@ class Averaged final : public Compressed {
 class RoundedOnGpu final : public Compressed {
  public:
   RoundedOnGpu(const ExchangeSetup& setup, const compress::Compressor& compressor)
-      : Compressed(setup, compressor, /*has_kernels=*/true),
-        type_(compressor.rounds_to == compress::Round::Type::f16 ? at::kHalf : at::kBFloat16) {}
+      : Compressed(setup, compressor), type_(compressor.rounds_to == compress::Round::Type::f16 ? at::kHalf : at::kBFloat16) {}
 
  private:
-  void exchange(const Bucket& bucket) override {
+  void average(const Bucket& bucket) override {
     accumulate(bucket);
     const at::Tensor values = residual_.narrow(0, bucket.begin, bucket.count());
     const at::Tensor sent = values.to(type_);
@@ -281,6 +300,8 @@ void check_compressible(const ExchangeSetup& setup) {
     throw ConfigError(fmt::format(
         "compression '{}' needs float gradients, but these are {}; call module->to(torch::kFloat) first, or use compression 'none'",
         setup.compression, c10::toString(gradients.scalar_type())));
+  if (gradients.is_cuda() && !find(compress::compressors(), "compression", setup.compression).make.has_kernels())
+    throw ConfigError(fmt::format("compression '{}' has no kernels for a GPU; use another one, or train.device=cpu", setup.compression));
 }
 
 std::unique_ptr<Exchange> make_compressed(const ExchangeSetup& setup) {

@@ -26,20 +26,15 @@ compress::RangeLayout layout_of(const tensor::Arena& arena, const Bucket& bucket
   return layout;
 }
 
-/// The device on which gradients are compressed.
-at::Tensor place_of(const at::Tensor& gradients, bool has_kernels) {
-  if (gradients.is_cpu() || has_kernels) return gradients;
-  return at::zeros(gradients.sizes(), at::TensorOptions().dtype(gradients.dtype()).pinned_memory(true));
-}
-
 }  // namespace
 
-Compressed::Compressed(const ExchangeSetup& setup, const compress::Compressor& compressor, bool has_kernels)
-    : setup_(setup),
+Compressed::Compressed(const ExchangeSetup& setup, const compress::Compressor& compressor)
+    : compressor_(compressor),
+      setup_(setup),
       arena_(setup.arena),
       feedback_(compressor, setup.compress, setup.momentum, setup.comm.size(), arena_.length()),
       comm_(setup.comm),
-      values_(place_of(arena_.gradients(), has_kernels)),
+      values_(arena_.gradients()),
       residual_(tensor::allocate_pages(arena_.length(), at::TensorOptions().dtype(values_.dtype()).device(values_.device()))) {
   if (feedback_.has_velocity()) momentum_ = tensor::allocate_pages(arena_.length(), residual_.options());
 }
@@ -51,14 +46,6 @@ void Compressed::prepare(const std::vector<Bucket>& buckets) {
 
 void Compressed::begin_step(const step::Point& point) {
   moment_ = {.seed = setup_.seed, .rank = comm_.rank(), .step = point.step, .epoch = point.epoch};
-}
-
-void Compressed::average(const Bucket& bucket) {
-  if (!by_way_of_host()) return exchange(bucket);
-  at::Tensor on_host = values_.narrow(0, bucket.begin, bucket.count()), on_gpu = arena_.gradients().narrow(0, bucket.begin, bucket.count());
-  on_host.copy_(on_gpu);
-  exchange(bucket);
-  on_gpu.copy_(on_host);
 }
 
 std::vector<step::NamedTensor> Compressed::save() {
@@ -83,15 +70,13 @@ bool Compressed::is_optional(std::span<const step::NamedTensor> state, const std
 float* Compressed::accumulate(const Bucket& bucket) {
   const compress::Feedback::Kept kept = kept_of(bucket);
   if (values_.is_cpu()) feedback_.add(gradients() + bucket.begin, kept);
-  else
-    residual_.narrow(0, bucket.begin, bucket.count())
-        .add_(values_.narrow(0, bucket.begin, bucket.count()));  // gaps between entries have no velocity
+  else add_gradient(feedback_, values_.narrow(0, bucket.begin, bucket.count()), tensors_of(bucket));
   return kept.residual;
 }
 
 void Compressed::forget_sent(const Bucket& bucket) {
   if (values_.is_cpu()) feedback_.said(kept_of(bucket));
-  else if (!feedback_.keeps()) residual_.narrow(0, bucket.begin, bucket.count()).zero_();
+  else data_parallel::forget_sent(feedback_, tensors_of(bucket));
 }
 
 compress::Moment Compressed::moment(const Bucket& bucket, std::uint64_t stage) const {
@@ -116,6 +101,11 @@ compress::Feedback::Kept Compressed::kept_of(const Bucket& bucket) const {
   return {.residual = residual_.data_ptr<float>() + bucket.begin,
           .velocity = momentum_.defined() ? momentum_.data_ptr<float>() + bucket.begin : nullptr,
           .count = bucket.count()};
+}
+
+KeptTensors Compressed::tensors_of(const Bucket& bucket) const {
+  const auto part = [&](const at::Tensor& all) { return all.defined() ? all.narrow(0, bucket.begin, bucket.count()) : all; };
+  return {.residual = part(residual_), .velocity = part(momentum_)};
 }
 
 }  // namespace paceline::data_parallel

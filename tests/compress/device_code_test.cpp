@@ -71,14 +71,14 @@ class OnGpuTest : public testing::TestWithParam<std::string> {
     const std::unique_ptr<DeviceCode> device = find(compressors(), "compressor", GetParam()).make.on_gpu(config, layout);
     const Copied<float> on_gpu(values);
     const Copied<std::byte> made(std::vector<std::byte>(code.size()));
-    device->encode(on_gpu.data(), moment, made.data(), nullptr);
+    ASSERT_EQ(device->encode(on_gpu.data(), moment, made.data(), nullptr), std::ssize(code));
     EXPECT_TRUE(made.values() == code);
     EXPECT_TRUE(bits_of(on_gpu.values()) == bits_of(left));
     if (!with_sums) return;
     std::vector<float> sum = gradient(layout, 77, 1);
     const Copied<float> sum_on_gpu(sum);
     host->decode_add(layout, code, 1.0f / 3, sum.data());
-    device->decode_add(made.data(), 1.0f / 3, sum_on_gpu.data(), nullptr);
+    device->decode_add({made.data(), code.size()}, 1.0f / 3, sum_on_gpu.data(), nullptr);
     EXPECT_TRUE(bits_of(sum_on_gpu.values()) == bits_of(sum));
   }
 };
@@ -88,6 +88,8 @@ TEST_P(OnGpuTest, MakesTheBytesOfTheCpu) {
     for (const float deviation : {1e-6f, 1e-2f, 100.0f}) {
       expect_the_same(layout, gradient(layout, 5, deviation), {});
       expect_the_same(layout, gradient(layout, 6, deviation), {.block = 100, .sign_scale = 0.5, .clip_deviations = 0.7});
+      for (const double density : {1e-9, 0.3, 1.0})
+        expect_the_same(layout, gradient(layout, 7, deviation), {.density = density, .warmup_epochs = 0, .threshold = deviation / 3});
     }
 }
 
@@ -99,6 +101,7 @@ TEST_P(OnGpuTest, KnowsZerosAndWhatIsNotFinite) {
     for (std::size_t i = 0; i < values.size(); i += 3)
       if (values[i] != 0) values[i] = odd;
     expect_the_same(layout, values, {});
+    expect_the_same(layout, values, {.density = 0.8});  // more than differ from `odd`
   }
   for (const float odd : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(), std::nanf("")}) {
     std::vector<float> values = gradient(layout, 9);
@@ -112,6 +115,56 @@ std::vector<std::string> keys_on_gpu() {
   for (const auto& row : compressors())
     if (row.make.on_gpu) keys.emplace_back(row.key);
   return keys;
+}
+
+/// Halves numbers of the host or of the GPU: their mean with those of a worker that has zeros.
+void halve(const Round& round) {
+  std::vector<float> numbers(static_cast<std::size_t>(round.count));
+  const std::size_t bytes = numbers.size() * sizeof(float);
+  EXPECT_EQ(cudaMemcpy(numbers.data(), round.data, bytes, cudaMemcpyDefault), cudaSuccess);
+  for (float& number : numbers) number /= 2;
+  EXPECT_EQ(cudaMemcpy(round.data, numbers.data(), bytes, cudaMemcpyDefault), cudaSuccess);
+}
+
+/// Matrices of several tiles in each direction.
+RangeLayout large_matrices() {
+  RangeLayout layout{.parts = {}, .length = 5};
+  const auto add = [&](std::int64_t rows, std::int64_t columns) {
+    layout.parts.push_back({.offset = layout.length, .count = rows * columns, .rows = rows, .columns = columns});
+    layout.length += rows * columns + 3;
+  };
+  add(300, 147), add(1, 9000), add(67, 1201), add(2500, 30);
+  return layout;
+}
+
+TEST(LowRankOnGpu, HasTheBitsOfTheCpu) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU here";
+  const Compressor& powersgd = find(compressors(), "compressor", "powersgd").make;
+  for (const RangeLayout& layout : {odd_layout(), large_matrices(), one_part(1), RangeLayout{}})
+    for (const std::int64_t rank : {1, 2, 7, 19}) {
+      const CompressConfig config{.rank = rank};
+      const std::unique_ptr<Linear> host = powersgd.linear(config, layout, 5), device = powersgd.linear_on_gpu(config, layout, 5);
+      std::vector<float> left(static_cast<std::size_t>(layout.length));  // zeros at first: all columns of P depend on one another
+      for (int step = 0; step < 3; ++step) {
+        const Copied<float> left_on_gpu(left), mean_on_gpu(std::vector<float>(left.size(), 77));
+        for (int round = 0; round < host->rounds(); ++round) {
+          halve(host->round(round, left.data()));
+          halve(device->round(round, left_on_gpu.data()));
+        }
+        std::vector<float> mean(left.size(), 77);
+        host->finish(left.data(), mean.data());
+        device->finish(left_on_gpu.data(), mean_on_gpu.data());
+        ASSERT_TRUE(bits_of(mean_on_gpu.values()) == bits_of(mean)) << "rank " << rank << ", step " << step;
+        ASSERT_TRUE(bits_of(left_on_gpu.values()) == bits_of(left)) << "rank " << rank << ", step " << step;
+        ASSERT_TRUE(bits_of(device->state()) == bits_of(host->state())) << "rank " << rank << ", step " << step;
+        const std::vector<float> more = gradient(layout, static_cast<std::uint64_t>(step) + 1);
+        for (std::size_t i = 0; i < left.size(); ++i) left[i] += more[i];
+      }
+      const std::unique_ptr<Linear> later = powersgd.linear_on_gpu(config, layout, 6);
+      later->set_state(host->state());
+      EXPECT_TRUE(bits_of(later->state()) == bits_of(host->state()));
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OnGpuTest, testing::ValuesIn(keys_on_gpu()), [](const auto& item) { return item.param; });
