@@ -1,5 +1,7 @@
 #include "paceline/step/recorded_step.h"
 
+#include <utility>
+
 namespace paceline::step {
 namespace {
 
@@ -15,12 +17,19 @@ tensor::Company company_of(comm::Communicator& comm) {
 }  // namespace
 
 RecordedStep::RecordedStep(const Context& context, bool record)
-    : recorded_(context.model.device(), record, company_of(context.mesh.tensor())) {}
+    : recorded_(context.model.device(), record, company_of(context.mesh.tensor())), together_(context.mesh.tensor().size() > 1) {}
 
 tensor::Recorded::Run RecordedStep::made(const Batch& batch, const std::function<void()>& work) {
-  if (batch.inputs.data_ptr() != memory_ || batch.inputs.sizes().vec() != shape_ || batch.global_samples != global_samples_)
+  const Place place{batch.inputs.data_ptr(), batch.inputs.sizes().vec(), batch.global_samples};
+  const Place before = std::exchange(latest_, place);
+  if (place != usual_) {
+    if (!together_ && before == usual_ && usual_.memory) {
+      work();
+      return tensor::Recorded::Run::called;
+    }
     recorded_.forget();
-  memory_ = batch.inputs.data_ptr(), shape_ = batch.inputs.sizes().vec(), global_samples_ = batch.global_samples;
+    usual_ = place;
+  }
   return recorded_.run(work);
 }
 

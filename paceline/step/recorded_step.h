@@ -1,4 +1,4 @@
-// A part of a training step that is recorded on a GPU, and recorded again when the batch moves or changes its shape.
+// A part of a training step, or of an evaluation, that is recorded on a GPU.
 #pragma once
 
 #include "paceline/step/batch_pass.h"
@@ -13,17 +13,25 @@ class RecordedStep {
   /// For work in which the ranks of the mesh's tensor axis communicate.
   RecordedStep(const Context& context, bool record);
 
+  /// A batch in other memory or of another shape, like an epoch's last, is computed without the recording, which stays; if the next one is
+  /// like it, the work is recorded anew. Ranks that record together record anew at once, since only some may see a difference.
   void run(const Batch& batch, const std::function<void()>& work) { made(batch, work); }
   /// The same for work that runs `pass`, which sends as much in a replay as it sent when it was recorded.
   void run(const Batch& batch, BatchPass& pass, const std::function<void()>& work);
 
  private:
+  struct Place {
+    void* memory = nullptr;
+    std::vector<std::int64_t> shape;
+    std::int64_t global_samples = 0;
+    bool operator==(const Place&) const = default;
+  };
+
   tensor::Recorded::Run made(const Batch& batch, const std::function<void()>& work);
 
   tensor::Recorded recorded_;
-  void* memory_ = nullptr;
-  std::vector<std::int64_t> shape_;
-  std::int64_t global_samples_ = 0;
+  bool together_ = false;
+  Place usual_, latest_;  // of the batch that is recorded, and of the latest one
 };
 
 }  // namespace paceline::step

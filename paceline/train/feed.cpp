@@ -15,11 +15,6 @@
 namespace paceline::train {
 namespace {
 
-/// A tensor that stays in place from batch to batch as long as the shape does.
-void keep_in_place(at::Tensor& place, const at::Tensor& host, const at::TensorOptions& options) {
-  if (!place.defined() || place.sizes() != host.sizes()) place = at::empty(host.sizes(), options.dtype(host.dtype()));
-}
-
 class HostFeed final : public Feed {
  public:
   HostFeed(const data::Dataset& dataset, const data::LoaderOptions& options, const data::DataConfig& config, const c10::Device& device)
@@ -37,36 +32,41 @@ class HostFeed final : public Feed {
     if (device_.is_cpu()) return on_host;
     Staged& staged = staged_[turn_++ % staged_.size()];
     staged.copied.wait();
-    staged.copy(staged.inputs, on_host.inputs, on_device_.inputs, device_);
-    staged.copy(staged.targets, on_host.targets, on_device_.targets, device_);
+    const step::Batch on_device{.inputs = staged.copy(staged.inputs, on_host.inputs, inputs_, device_),
+                                .targets = staged.copy(staged.targets, on_host.targets, targets_, device_),
+                                .global_samples = host->global_count};
     staged.copied.set(device_);
-    on_device_.global_samples = host->global_count;
-    return on_device_;
+    return on_device;
   }
 
  private:
   /// Memory that the GPU reads by itself: the host continues while the previous step is still running, and waits for the copy of the batch
   /// that lay here before. From other memory LibTorch's copy would wait for all that the stream has to do.
   struct Staged {
-    void copy(at::Tensor& through, const at::Tensor& from, at::Tensor& to, const c10::Device& device) {
-      keep_in_place(through, from, at::TensorOptions().pinned_memory(true));
-      keep_in_place(to, from, at::TensorOptions().device(device));
-      through.copy_(from);
-      to.copy_(through, /*non_blocking=*/true);
+    static at::Tensor copy(at::Tensor& through, const at::Tensor& from, at::Tensor& to, const c10::Device& device) {
+      const at::Tensor staged = in_place(through, from.sizes(), from.options().pinned_memory(true));
+      staged.copy_(from);
+      return in_place(to, from.sizes(), from.options().device(device)).copy_(staged, /*non_blocking=*/true);
     }
-    at::Tensor inputs, targets;
+    at::Tensor inputs, targets;  // of the longest batch
     tensor::QueueMark copied;
   };
 
   data::Info info_;
   std::unique_ptr<data::BatchSource> source_;
   c10::Device device_;
-  step::Batch on_device_;
+  at::Tensor inputs_, targets_;  // on the device, of the longest batch
   std::array<Staged, 2> staged_;
   std::size_t turn_ = 0;
 };
 
 }  // namespace
+
+at::Tensor in_place(at::Tensor& longest, at::IntArrayRef sizes, const at::TensorOptions& options, at::MemoryFormat format) {
+  const bool fits = longest.defined() && longest.size(0) >= sizes[0] && longest.sizes().slice(1) == sizes.slice(1);
+  if (!fits) longest = at::empty(sizes, options, format);
+  return longest.narrow(0, 0, sizes[0]);
+}
 
 step::Batch as_tensors(const data::Batch& batch, const data::Info& info) {
   std::vector<std::int64_t> shape = {batch.count};

@@ -53,11 +53,9 @@ class ResidentFeed final : public Feed {
                        count = first_plan_[static_cast<std::size_t>(next_) + 1] - begin;
     batch_.global_samples = sampler_.count(next_++);
     const auto& shape = dataset_.info().input;  // {C, H, W}
-    if (!batch_.inputs.defined() || batch_.inputs.size(0) != count) {
-      batch_.inputs = at::empty({count, shape[0], shape[1], shape[2]}, at::TensorOptions().device(device_).dtype(compute_),
-                                at::MemoryFormat::ChannelsLast);
-      batch_.targets = at::empty({count}, at::TensorOptions().device(device_).dtype(at::kLong));
-    }
+    const auto on_device = at::TensorOptions().device(device_);
+    batch_.inputs = in_place(inputs_, {count, shape[0], shape[1], shape[2]}, on_device.dtype(compute_), at::MemoryFormat::ChannelsLast);
+    batch_.targets = in_place(targets_, {count}, on_device.dtype(at::kLong));
     const auto type = compute_ == at::kBFloat16 ? data::OutType::bf16 : data::OutType::f32;
     data::launch_augment(pixels_.data_ptr<std::uint8_t>(), labels_.data_ptr<std::int64_t>(),
                          reinterpret_cast<const data::AugmentPlan*>(plans_.data_ptr()) + begin, count, static_cast<int>(shape[0]),
@@ -75,6 +73,7 @@ class ResidentFeed final : public Feed {
   c10::ScalarType compute_ = c10::kFloat;
   data::Normalisation normalisation_;
   at::Tensor pixels_, labels_, plans_;
+  at::Tensor inputs_, targets_;           // of the longest batch
   std::vector<std::int64_t> first_plan_;  // by batch, and one past the end
   std::int64_t next_ = 0;
   step::Batch batch_;

@@ -1,9 +1,31 @@
-// Batches on their way to a GPU. Built with CUDA only.
+// Batches on their way to a GPU.
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
+
+#include "paceline/train/feed.h"
+
+namespace paceline::train {
+namespace {
+
+TEST(InPlace, AShorterBatchLeavesThoseAfterItWhereTheyWere) {
+  at::Tensor longest;
+  const auto at_once = [&](std::vector<std::int64_t> sizes) {
+    return in_place(longest, sizes, at::TensorOptions(at::kFloat), at::MemoryFormat::ChannelsLast);
+  };
+  const at::Tensor whole = at_once({6, 3, 4, 5}), shorter = at_once({2, 3, 4, 5}), again = at_once({6, 3, 4, 5});
+  EXPECT_EQ(shorter.data_ptr(), whole.data_ptr());
+  EXPECT_EQ(again.data_ptr(), whole.data_ptr());
+  EXPECT_EQ(shorter.sizes(), at::IntArrayRef({2, 3, 4, 5}));
+  EXPECT_TRUE(shorter.is_contiguous(at::MemoryFormat::ChannelsLast));
+  EXPECT_EQ(at_once({7, 3, 4, 5}).size(0), 7);
+  EXPECT_EQ(at_once({2, 3, 4, 4}).sizes(), at::IntArrayRef({2, 3, 4, 4}));
+}
+
+}  // namespace
+}  // namespace paceline::train
 
 #if PACELINE_WITH_CUDA
 
-#include <ATen/ATen.h>
 #include <cuda_runtime.h>
 
 #include <chrono>
@@ -13,7 +35,6 @@
 #include "paceline/nn/graph_module.h"
 #include "paceline/tensor/device.h"
 #include "paceline/tensor/recorded.h"
-#include "paceline/train/feed.h"
 
 namespace paceline::train {
 namespace {
