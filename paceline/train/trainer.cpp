@@ -84,7 +84,8 @@ Trainer::Trainer(const Recipe& recipe, const Environment& around)
       made_(make_shared_model()),
       module_(made_.model),
       context_(context_of(recipe_, around_.workload, *module_, made_.stages, mesh_, around_.bus, around_.clock)),
-      loss_(context_.loss) {
+      loss_(context_.loss),
+      evaluation_(module_->device(), records_evaluation()) {
   if (leads()) warn_of_doubtful_settings(recipe_);
   context_.on_not_finite = [this](nn::Model& module, const at::Tensor& inputs, std::int64_t step) {
     const std::lock_guard lock(fault_mutex_);

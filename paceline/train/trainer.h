@@ -13,6 +13,7 @@
 #include "paceline/comm/communicator.h"
 #include "paceline/observe/event.h"
 #include "paceline/observe/step_count.h"
+#include "paceline/step/recorded_step.h"
 #include "paceline/train/checkpointer.h"
 #include "paceline/train/diagnose.h"
 #include "paceline/train/feed.h"
@@ -103,6 +104,7 @@ class Trainer {
   bool evaluation_due() const;   // at this place, and not yet made
   bool evaluate();               // false: told to stop before it was done
   std::optional<Score> score();  // the same
+  bool records_evaluation() const;
   bool told_to_stop_at(std::int64_t batch);
   void look_into_test();
   bool evaluate_views();  // the same
@@ -131,6 +133,8 @@ class Trainer {
   std::unique_ptr<step::Strategy> strategy_;
   step::Centralised* centralised_ = nullptr;  // the same, where it plays all workers by itself
   std::unique_ptr<Feed> training_feed_, test_feed_, statistics_feed_;
+  step::RecordedStep evaluation_;                                      // of a batch
+  at::Tensor evaluation_sums_;                                         // [loss, right answers, metrics] double, on the device
   std::unique_ptr<Checkpointer> checkpointer_;                         // of run(), in its folder
   Checkpointer::Wish checkpoint_wish_ = Checkpointer::Wish::at_epoch;  // worker 0's, as of the last report
 

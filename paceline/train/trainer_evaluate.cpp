@@ -66,13 +66,21 @@ bool Trainer::told_to_stop_at(std::int64_t batch) {
   return told[0] > 0;
 }
 
+// Only where a step is recorded too, and every batch's work is on the same memory and the worker's own. A user's metric may do anything.
+bool Trainer::records_evaluation() const {
+  return context_.record_steps && !recipe_.servers() && context_.zero == 0 && mesh_.tensor().size() == 1 && !module_->workers_meet() &&
+         loss_->metrics().empty();
+}
+
 // Loss and accuracy of the module as it is, over the test data of all workers. It may take minutes, which whoever tells a run to stop does
 // not give it.
 std::optional<Trainer::Score> Trainer::score() {
   const auto pass = pipeline::make_pass(context_);
   const std::vector<std::string> metrics = loss_->metrics();
   const std::int64_t figures = 2 + std::ssize(metrics);  // loss, right answers, metrics
-  at::Tensor sums = at::zeros({figures}, at::TensorOptions().dtype(at::kDouble).device(module_->device()));
+  if (!evaluation_sums_.defined())
+    evaluation_sums_ = at::empty({figures}, at::TensorOptions().dtype(at::kDouble).device(module_->device()));
+  evaluation_sums_.zero_();
   std::int64_t targets = 0;
   std::int64_t seen = 0;  // batches
   bool stop = false;
@@ -80,10 +88,10 @@ std::optional<Trainer::Score> Trainer::score() {
   while (const auto batch = test_feed_->next()) {
     stop = told_to_stop_at(seen++);
     if (stop) break;
-    sums.add_(pass->evaluate(*batch));
+    evaluation_.run(*batch, [&] { evaluation_sums_.add_(pass->evaluate(*batch)); });
     targets += batch->targets.numel();
   }
-  const at::Tensor host = sums.cpu();
+  const at::Tensor host = evaluation_sums_.cpu();
   std::vector<double> all = {static_cast<double>(targets), stop ? 1.0 : 0.0};
   all.insert(all.end(), host.data_ptr<double>(), host.data_ptr<double>() + figures);
   if (!counts()) std::ranges::fill(all, 0.0), all[1] = stop ? 1.0 : 0.0;

@@ -53,6 +53,16 @@ class SharedGpu(CliTest):
                 processes = self.launched(*words)
                 self.assertEqual(processes["state_hash"], threads["state_hash"])
 
+    def test_recorded_evaluations(self):
+        """Of whole batches and a shorter last one: loss and accuracy are those of passes that are not recorded, to the bit."""
+        for words in [["model.network=lenet5", "data.shape=[1,28,28]"], ["model.network=resnet18", "data.shape=[3,32,32]", "train.precision=bf16"]]:
+            with self.subTest(words=words):
+                run = ["train", *ON_GPU, *words, "data.residency=device", "data.name=shapes", "data.batch=16", "data.train_samples=64",
+                       "data.test_samples=150", "train.epochs=3", "--quiet"]
+                recorded, plain = (self.json_of(*run, f"train.record_steps={how}") for how in ["true", "false"])
+                self.assertEqual(recorded["state_hash"], plain["state_hash"])
+                self.assertEqual((recorded["test_loss"], recorded["test_accuracy"]), (plain["test_loss"], plain["test_accuracy"]))
+
     def test_compressed_gradients(self):
         """Kernels and the way through the host: processes have the bits of threads, and the loss is that of a CPU, whose codes these are."""
         for compression in ["fp16", "bf16", "int8", "dynamic8", "onebit", "sign", "ternary", "threshold", "topk", "dgc", "powersgd"]:
