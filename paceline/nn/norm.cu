@@ -135,9 +135,15 @@ struct Affine {
   Eight scale, shift;
 };
 
-__device__ Affine affine_of(const float* mean, const float* inverse_deviation, const float* weight, const float* bias, int channel) {
+/// `spread`: as in launch_norm_apply.
+__device__ Affine affine_of(const float* mean, const float* spread, float epsilon, const float* weight, const float* bias, int channel) {
   Affine out = {load(weight + channel), load(bias + channel)};
-  const Eight centre = load(mean + channel), inverse = load(inverse_deviation + channel);
+  const Eight centre = load(mean + channel);
+  Eight inverse = load(spread + channel);
+  if (epsilon > 0) {
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) inverse.v[i] = rsqrtf(inverse.v[i] + epsilon);
+  }
 #pragma unroll
   for (int i = 0; i < kVector; ++i) {
     out.scale.v[i] *= inverse.v[i];
@@ -148,7 +154,7 @@ __device__ Affine affine_of(const float* mean, const float* inverse_deviation, c
 
 template <class T, bool kRelu, bool kResidual>
 __global__ void __launch_bounds__(kApplyThreads, kApplyBlocks)
-    apply(const T* x, const T* residual, std::int64_t rows, int channels, const float* mean, const float* inverse_deviation,
+    apply(const T* x, const T* residual, std::int64_t rows, int channels, const float* mean, const float* spread, float epsilon,
           const float* weight, const float* bias, T* y) {
   wait_for_previous_kernel();
   constexpr int kBatch = 8 / sizeof(T) / (kResidual ? 2 : 1);
@@ -159,7 +165,7 @@ __global__ void __launch_bounds__(kApplyThreads, kApplyBlocks)
     if constexpr (kResidual) fetch<Cache::pass>(residuals, residual, walk, row);
   };
   fetch_both(walk.row);  // in flight together with the constants
-  const Affine affine = affine_of(mean, inverse_deviation, weight, bias, walk.channel);
+  const Affine affine = affine_of(mean, spread, epsilon, weight, bias, walk.channel);
   for (std::int64_t row = walk.row; row < rows; fetch_both(row += kBatch * walk.step)) {
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
@@ -195,7 +201,7 @@ __global__ void __launch_bounds__(kReduceThreads)
   fetch_all(walk.row);  // in flight together with the constants
   const Eight centre = load(pass.mean + walk.channel);
   Affine affine{};
-  if constexpr (kRelu && !kMasked) affine = affine_of(pass.mean, pass.inverse_deviation, pass.weight, pass.bias, walk.channel);
+  if constexpr (kRelu && !kMasked) affine = affine_of(pass.mean, pass.inverse_deviation, 0, pass.weight, pass.bias, walk.channel);
   Eight by_bias{}, by_weight{};
   for (std::int64_t row = walk.row; row < rows; fetch_all(row += kBatch * walk.step)) {
 #pragma unroll
@@ -238,7 +244,7 @@ __global__ void __launch_bounds__(kApplyThreads, kApplyBlocks)
     fetch<Cache::pass>(inputs, pass.x, walk, row);
   };
   fetch_both(walk.row);  // in flight together with the constants
-  const Affine affine = affine_of(pass.mean, pass.inverse_deviation, pass.weight, pass.bias, walk.channel);
+  const Affine affine = affine_of(pass.mean, pass.inverse_deviation, 0, pass.weight, pass.bias, walk.channel);
   const Eight slope = load(terms + walk.channel), offset = load(terms + channels + walk.channel);
   for (std::int64_t row = walk.row; row < rows; fetch_both(row += kBatch * walk.step)) {
 #pragma unroll
@@ -304,13 +310,13 @@ void launch_norm_statistics(const NormShape& shape, const void* x, float epsilon
   });
 }
 
-void launch_norm_apply(const NormShape& shape, const void* x, const void* residual, const float* mean, const float* inverse_deviation,
+void launch_norm_apply(const NormShape& shape, const void* x, const void* residual, const float* mean, const float* spread, float epsilon,
                        const float* weight, const float* bias, bool relu, void* y, void* stream) {
   with_type(shape, [&]<class T>(T*) {
     const auto kernel =
         relu ? (residual ? apply<T, true, true> : apply<T, true, false>) : (residual ? apply<T, false, true> : apply<T, false, false>);
     launch_application(shape, kernel, stream, static_cast<const T*>(x), static_cast<const T*>(residual), shape.rows, shape.channels, mean,
-                       inverse_deviation, weight, bias, static_cast<T*>(y));
+                       spread, epsilon, weight, bias, static_cast<T*>(y));
   });
 }
 

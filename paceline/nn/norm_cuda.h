@@ -32,8 +32,8 @@ struct NormScratch {
 void launch_norm_statistics(const NormShape& shape, const void* x, float epsilon, float momentum, float* mean, float* inverse_deviation,
                             float* running_mean, float* running_variance, const NormScratch& scratch, void* stream);
 
-/// y from x. residual null: none.
-void launch_norm_apply(const NormShape& shape, const void* x, const void* residual, const float* mean, const float* inverse_deviation,
+/// y from x. residual null: none. `spread`: the inverse deviation, or with `epsilon` > 0 the variance, to which epsilon is added.
+void launch_norm_apply(const NormShape& shape, const void* x, const void* residual, const float* mean, const float* spread, float epsilon,
                        const float* weight, const float* bias, bool relu, void* y, void* stream);
 
 /// What the backward pass reads. With a residual, `y` tells where the relu was open; without one, x does.

@@ -32,13 +32,11 @@ class FusedNormOp final : public Op {
       launch_norm_statistics(shape, x.data_ptr(), epsilon_, momentum_, mean.data_ptr<float>(), inverse.data_ptr<float>(),
                              weights.statistics[0].data_ptr<float>(), weights.statistics[1].data_ptr<float>(),
                              {partial.data_ptr<float>(), counter(x)}, stream);
-    } else {
-      inverse = at::rsqrt(weights.statistics[1] + epsilon_);
     }
     at::Tensor y = at::empty_like(x);
     launch_norm_apply(shape, x.data_ptr(), with_.residual ? residual.data_ptr() : nullptr, mean.data_ptr<float>(),
-                      inverse.data_ptr<float>(), weights.values[0].data_ptr<float>(), weights.values[1].data_ptr<float>(), with_.relu,
-                      y.data_ptr(), stream);
+                      (pass.training ? inverse : weights.statistics[1]).data_ptr<float>(), pass.training ? 0 : epsilon_,
+                      weights.values[0].data_ptr<float>(), weights.values[1].data_ptr<float>(), with_.relu, y.data_ptr(), stream);
     saved = {x, mean, inverse, with_.residual ? y : at::Tensor()};
     return y;
   }
