@@ -6,7 +6,7 @@
 
 #include "benchmark.h"
 #include "paceline/base/random.h"
-#include "paceline/ps/predictors/predictor.h"
+#include "paceline/ps/predictors/lstm_predictors.h"
 
 namespace paceline::bench {
 namespace {
@@ -41,8 +41,8 @@ class Server {
   SteadyClock clock_;
   RandomStream random_{1, Purpose::data};
   int workers_, reports_ = 0;
-  ps::LossPredictor loss_;
-  ps::StepPredictor step_;
+  ps::LstmLosses loss_;
+  ps::LstmSteps step_;
 };
 
 }  // namespace

@@ -23,6 +23,19 @@ observe::Series window(const std::string& name, const std::vector<double>& value
   return series;
 }
 
+/// A series that is too long for a picture: means over stretches of equally many values.
+observe::Series whole(const std::string& name, const std::vector<double>& values, bool dashed) {
+  constexpr std::size_t kStretches = 200;
+  observe::Series series{.name = name, .x = {}, .y = {}, .dashed = dashed};
+  for (std::size_t begin = 0, end; begin < values.size(); begin = end) {
+    const std::size_t stretch = begin * kStretches / values.size();
+    double sum = 0;
+    for (end = begin; end < values.size() && end * kStretches / values.size() == stretch; ++end) sum += values[end];
+    series.x.push_back(static_cast<double>(end)), series.y.push_back(sum / static_cast<double>(end - begin));
+  }
+  return series;
+}
+
 }  // namespace
 
 std::string CompareReport::figure_of(const observe::Axis& x, Curve along, const observe::Axis& y, Curve height) const {
@@ -73,6 +86,10 @@ std::string CompareReport::prediction_figure(const Outcome& outcome) const {
          .y = {.label = what},
          .series = {window("actual", actual, begin, kShown, false), window("predicted", predicted, begin, kShown, true)}});
   };
+  figure.panels.push_back({.title = "loss, the whole run",
+                           .x = {.label = "report"},
+                           .y = {.label = "mean loss"},
+                           .series = {whole("actual", outcome.actual_loss, false), whole("predicted", outcome.predicted_loss, true)}});
   const std::size_t half = outcome.actual_loss.size() / 2;
   panel("loss", outcome.predicted_loss, outcome.actual_loss, half);
   panel("steps", outcome.predicted_steps, outcome.actual_steps, std::min(half, outcome.actual_steps.size()));

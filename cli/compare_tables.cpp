@@ -198,9 +198,10 @@ std::string CompareReport::predictor_table() const {
                           number_cell(score.sum, 4), number_cell(score.steps, 3));
   if (rows.empty()) return "";
   return table_head({"predictor", "next loss", "losses of k reports", "steps"}) + rows +
-         "\nRoot mean squared errors of the first seed, without the first tenth of the run. `lstm` is what the run predicted; the others "
-         "are the\nprevious value (`last`), an exponential mean (`ema`), the mean so far (`constant`), lstm's own predictions in random "
-         "order (`shuffled`), and the mean\nof 16 values on both sides, which needs the future (`oracle`).\n";
+         "\nRoot mean squared errors of the first seed, without the first tenth of the run. `own` is what the run predicted "
+         "(ps.predictor); the others are the\nprevious value (`last`), an exponential mean (`ema`), the mean so far (`constant`), the "
+         "run's own predictions in random order (`shuffled`), and the mean\nof 16 values on both sides, which needs the future "
+         "(`oracle`).\n";
 }
 
 std::string CompareReport::measured_and_assumed() const {

@@ -81,6 +81,15 @@ void apply(Config& config, const std::vector<std::string>& settings, const std::
   }
 }
 
+/// {seed} stands for the seed of the run, so that a setting can name a file of an earlier run with the same seed.
+std::vector<std::string> with_seed(std::vector<std::string> settings, std::int64_t seed) {
+  constexpr std::string_view kMark = "{seed}";
+  for (std::string& setting : settings)
+    for (auto at = setting.find(kMark); at != std::string::npos; at = setting.find(kMark))
+      setting.replace(at, kMark.size(), std::to_string(seed));
+  return settings;
+}
+
 /// A single worker trains on parameters in its own memory: under a virtual clock, no transfers are charged.
 bool charges_no_transfers(const Recipe& recipe, const Contestant& contestant) {
   const auto servers = recipe.servers();
@@ -245,7 +254,7 @@ Recipe recipe_of(const Recipe& recipe, const Contestant& contestant, const fs::p
   Config config = made.config();
   apply(config, contestant.clock_settings, fmt::format("compare.clocks, '{}'", contestant.clock));
   const std::string where = fmt::format("compare.algorithms, '{}'", contestant.algorithm);
-  apply(config, contestant.settings, where), apply(config, contestant.point, where + " with its grid");
+  apply(config, with_seed(contestant.settings, contestant.seed), where), apply(config, contestant.point, where + " with its grid");
   std::int64_t most = 1;
   for (const Entrant& entrant : entrants(recipe.compare)) most = std::max(most, entrant.contestant.workers);
   keep_those_below("slow_workers", contestant.workers, most, made.timing.slow_workers);

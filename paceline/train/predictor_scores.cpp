@@ -5,29 +5,23 @@
 #include <utility>
 
 #include "paceline/base/random.h"
+#include "paceline/ps/predictors/running_mean.h"
 
 namespace paceline::train {
 namespace {
 
-constexpr double kNewest = 0.1;            // of the newest value in the exponential mean
 constexpr std::size_t kAround = 16;        // values on each side that the oracle knows
 constexpr std::uint64_t kShuffleSeed = 1;  // arbitrary, but fixed: the same order every time
 
 using Values = std::vector<double>;
 
 /// For each method, its prediction of values[i] from the values before it; NaN for the first.
-Values last_before(const Values& values) {
+Values mean_before(const Values& values, float newest) {
   Values said(values.size(), NAN);
-  for (std::size_t i = 1; i < values.size(); ++i) said[i] = values[i - 1];
-  return said;
-}
-
-Values mean_before(const Values& values, double newest) {
-  Values said(values.size(), NAN);
-  double mean = 0, count = 0;
+  ps::RunningMean mean(newest);
   for (std::size_t i = 1; i < values.size(); ++i) {
-    if (std::isfinite(values[i - 1])) mean += (values[i - 1] - mean) * std::max(newest, 1 / ++count);
-    if (count > 0) said[i] = mean;
+    if (std::isfinite(values[i - 1])) mean.take(static_cast<float>(values[i - 1]));
+    if (mean.count > 0) said[i] = mean.mean;
   }
   return said;
 }
@@ -102,15 +96,16 @@ std::vector<PredictorScore> score_predictors(const Outcome& o) {
                           .sum = root_mean_square(sum, sums),
                           .steps = root_mean_square(steps, o.actual_steps)};
   };
-  const auto flat = [&](const char* name, const auto& predict) {
+  const auto mean = [&](const char* name, float newest) {
+    const auto predict = [newest](const Values& values) { return mean_before(values, newest); };
     const Values said = predict(losses);
     return row(name, said, flat_sums(said, o.steps_ahead), by_worker(o.actual_steps, o.reporter, predict));
   };
   const Values around = mean_around(losses);
-  return {row("lstm", o.predicted_loss, o.delay_loss, o.predicted_steps),
-          flat("last", last_before),
-          flat("ema", [](const Values& values) { return mean_before(values, kNewest); }),
-          flat("constant", [](const Values& values) { return mean_before(values, 0); }),
+  return {row("own", o.predicted_loss, o.delay_loss, o.predicted_steps),
+          mean("last", 1),
+          mean("ema", 0.1F),
+          mean("constant", 0),
           row("shuffled", shuffled(o.predicted_loss), shuffled(o.delay_loss), shuffled(o.predicted_steps)),
           row("oracle", around, sums_ahead(around, o.steps_ahead), by_worker(o.actual_steps, o.reporter, mean_around))};
 }

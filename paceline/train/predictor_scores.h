@@ -1,10 +1,10 @@
 // The errors of lc_asgd's predictors, and those that simpler methods would have had on the same run (predictions.csv):
 //
-//   lstm        the run's own predictions
+//   own         the run's own predictions (ps.predictor)
 //   last        the previous value; for k losses, k times the latest one
 //   ema         the exponential mean of earlier values, with weight 0.1 for the latest
 //   constant    the mean of all earlier values
-//   shuffled    lstm's predictions in random order: shows how much of their accuracy is timing
+//   shuffled    the run's own in random order: shows how much of their accuracy is timing
 //   oracle      the mean of the 16 values before and the 16 after, which needs the future: its error is noise
 //
 // Steps are counted per worker. The first tenth of a run, in which all methods learn, does not count.

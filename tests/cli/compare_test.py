@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """`paceline compare`: comparisons that repeat, their tables, and what they refuse."""
+import csv
 import json
 import os
 import pathlib
@@ -152,8 +153,25 @@ class Comparing(unittest.TestCase):
                         "Errors of the predictors", "What was measured and what was assumed"):
             self.assertIn("## " + heading, report)
         self.assertIn("Rows with stragglers (worker 3 computes 3×): k_sync on 4 workers, slow; asgd on 4 workers, slow; ", report)
-        for predictor in ("lstm", "last", "ema", "constant", "shuffled", "oracle"):
+        for predictor in ("own", "last", "ema", "constant", "shuffled", "oracle"):
             self.assertIn(f"| {predictor} |", report)
+
+    def test_a_recorded_run_predicts_the_next_one_of_its_seed(self):
+        words = ["compare", os.path.join(RECIPES, "lc_asgd_quick.toml"), *self.SMALL, "model.network=mlp", "compare.seeds=[1,2]",
+                 "ps.reading=literal"]  # predictions then change nothing in the run
+        with tempfile.TemporaryDirectory() as folder:
+            first, second = os.path.join(folder, "first"), os.path.join(folder, "second")
+            for where, settings in ((first, ""), (second, f" ps.predictor=recorded ps.predictor_recording={first}/lc-2w-seed{{seed}}/predictions.csv")):
+                result = run(*words, "compare.algorithms=lc: strategy.name=lc_asgd" + settings, "--folder", where)
+                self.assertEqual(result.returncode, 0, result.stderr)
+            seen = []
+            for seed in (1, 2):
+                with open(os.path.join(second, f"lc-2w-seed{seed}", "predictions.csv")) as lines:
+                    rows = list(csv.DictReader(lines))
+                self.assertEqual([row["predicted_loss"] for row in rows], [row["actual_loss"] for row in rows])
+                self.assertEqual([row["predicted_steps"] for row in rows], [row["actual_steps"] for row in rows])
+                seen.append(rows[5]["actual_loss"])
+        self.assertNotEqual(*seen)
 
     def test_stopped_it_says_how_many_runs_are_kept(self):
         algorithms = "a: strategy.name=asgd optim.rate=0.05|0.1; long: strategy.name=asgd train.epochs=1000000"

@@ -1,5 +1,5 @@
 // The predictors of LC-ASGD: learning on series whose answer is known, and resuming.
-#include "paceline/ps/predictors/predictor.h"
+#include "paceline/ps/predictors/lstm_predictors.h"
 
 #include <gmock/gmock.h>
 
@@ -21,7 +21,7 @@ RandomStream stream(std::uint64_t rank = 0) { return RandomStream(7, Purpose::te
 double falling(int index, RandomStream& random) { return 0.3 + 2 * std::exp(-index / 170.0) + 0.05 * random.normal(); }
 
 TEST(LossPredictor, LearnsAFallingSeries) {
-  LossPredictor predictor({}, 1);
+  LstmLosses predictor({}, 1);
   RandomStream random = stream();
   double forecast = 0, mean = 0, error = 0, error_of_mean = 0, error_of_last = 0, last = 0;
   for (int index = 0; index < 800; ++index) {
@@ -40,7 +40,7 @@ TEST(LossPredictor, LearnsAFallingSeries) {
 }
 
 TEST(LossPredictor, RollOutsDisturbNothing) {
-  LossPredictor plain({}, 1), looking({}, 1);
+  LstmLosses plain({}, 1), looking({}, 1);
   RandomStream random = stream();
   for (int index = 0; index < 50; ++index) {
     const double loss = falling(index, random);
@@ -50,7 +50,7 @@ TEST(LossPredictor, RollOutsDisturbNothing) {
 
 TEST(LossPredictor, SumsAsManyStepsAsAsked) {
   const PredictorConfig config{.longest = 8};
-  LossPredictor one(config, 1), longest(config, 1), too_long(config, 1), none(config, 1);
+  LstmLosses one(config, 1), longest(config, 1), too_long(config, 1), none(config, 1);
   RandomStream random = stream();
   for (int index = 0; index < 50; ++index) {
     const double loss = falling(index, random);
@@ -67,7 +67,7 @@ TEST(LossPredictor, SumsAsManyStepsAsAsked) {
 }
 
 TEST(LossPredictor, IgnoresWhatIsNotFinite) {
-  LossPredictor predictor({}, 1), untouched({}, 1);
+  LstmLosses predictor({}, 1), untouched({}, 1);
   EXPECT_EQ(predictor.observe(kNaN, 4, true).sum, 0);
   RandomStream random = stream();
   for (int index = 0; index < 20; ++index) {
@@ -91,18 +91,18 @@ TEST(LossPredictor, IsFiniteOnHardSeries) {
       [](int index) { return index % 100 == 99 ? 1e30 : 1.0; }  // explosions
   };
   for (const auto& value : series) {
-    LossPredictor predictor({}, 1);
+    LstmLosses predictor({}, 1);
     for (int index = 0; index < 600; ++index) {
       const LossForecast forecast = predictor.observe(value(index), 16, true);
       ASSERT_TRUE(std::isfinite(forecast.sum) && std::isfinite(forecast.derivative) && std::isfinite(forecast.next)) << index;
     }
   }
-  LossPredictor constant({}, 1);
+  LstmLosses constant({}, 1);
   for (int index = 0; index < 20; ++index) EXPECT_NEAR(constant.observe(2.3, 4, false).sum, 4 * 2.3, 1e-3);
 }
 
 TEST(LossPredictor, ResumesWithTheSameBits) {
-  LossPredictor saved({}, 1), resumed({}, 2);
+  LstmLosses saved({}, 1), resumed({}, 2);
   RandomStream random = stream();
   for (int index = 0; index < 30; ++index) saved.observe(falling(index, random), 4, true);
   resumed.load(saved.save());
@@ -118,7 +118,7 @@ TEST(LossPredictor, ResumesWithTheSameBits) {
 }
 
 TEST(LossPredictor, RefusesAStateOfAnotherShape) {
-  LossPredictor predictor({}, 1), narrow({.hidden = 32}, 1);
+  LstmLosses predictor({}, 1), narrow({.hidden = 32}, 1);
   predictor.observe(1, 4, false);
   const std::vector<float> before = predictor.save();
   EXPECT_THROW(predictor.load(narrow.save()), ConfigError);
@@ -127,20 +127,20 @@ TEST(LossPredictor, RefusesAStateOfAnotherShape) {
 }
 
 TEST(LossPredictor, DependsOnTheSeedAlone) {
-  LossPredictor a({}, 1), b({}, 1), other({}, 2);
+  LstmLosses a({}, 1), b({}, 1), other({}, 2);
   EXPECT_EQ(a.save(), b.save());
   EXPECT_NE(a.save(), other.save());
 }
 
 TEST(StepPredictor, LearnsARoundRobin) {
-  StepPredictor predictor({}, 4, 1);
+  LstmSteps predictor({}, 4, 1);
   for (int worker = 0; worker < 4; ++worker) EXPECT_EQ(predictor.observe(worker, 3, 0.01, 0.1), 3);  // the caller's guess
   for (int visit = 0; visit < 40; ++visit) EXPECT_NEAR(predictor.observe(visit % 4, 4, 0.01, 0.1), 4, 1e-3);
 }
 
 TEST(StepPredictor, LearnsWorkersOfDifferentSpeed) {
   // The order is A A B: of A's visits every other one comes after 1 step and after 2, B's come after 3.
-  StepPredictor predictor({}, 2, 1);
+  LstmSteps predictor({}, 2, 1);
   double forecast[2] = {0, 0}, error = 0;
   for (int visit = 0; visit < 1500; ++visit) {
     const int worker = visit % 3 == 2, steps = worker == 1 ? 3 : visit % 3 == 0 ? 2 : 1;
@@ -151,14 +151,14 @@ TEST(StepPredictor, LearnsWorkersOfDifferentSpeed) {
 }
 
 TEST(StepPredictor, StandsBadTimesAndForgetsWhoLeft) {
-  StepPredictor predictor({}, 2, 1);
+  LstmSteps predictor({}, 2, 1);
   RandomStream random = stream();
   for (int visit = 0; visit < 200; ++visit) {
     const double time = visit % 7 == 0 ? kNaN : visit % 11 == 0 ? kInfinity : random.uniform();
     const double forecast = predictor.observe(visit % 2, static_cast<std::int64_t>(random.below(5)), time, time);
     ASSERT_TRUE(std::isfinite(forecast) && forecast >= 0) << visit;
   }
-  StepPredictor twin({}, 2, 1);
+  LstmSteps twin({}, 2, 1);
   twin.load(predictor.save());
   predictor.forget(1);
   EXPECT_EQ(predictor.observe(0, 2, 0.1, 0.1), twin.observe(0, 2, 0.1, 0.1));
@@ -170,7 +170,7 @@ TEST(StepPredictor, StandsBadTimesAndForgetsWhoLeft) {
 }
 
 TEST(StepPredictor, ResumesWithTheSameBitsAndOtherWorkers) {
-  StepPredictor saved({}, 3, 1), resumed({}, 3, 2), more({}, 5, 2), fewer({}, 1, 2);
+  LstmSteps saved({}, 3, 1), resumed({}, 3, 2), more({}, 5, 2), fewer({}, 1, 2);
   RandomStream random = stream();
   const auto visit = [&](StepPredictor& predictor, int worker, double time) { return predictor.observe(worker, 3, time, 2 * time); };
   for (int index = 0; index < 30; ++index) visit(saved, index % 3, random.uniform());
@@ -196,14 +196,17 @@ TEST(PredictorConfig, IsDescribedOnce) {
   PredictorConfig predictor;
   Config config;
   config.bind("ps", "", predictor);
+  config.set("ps.predictor=ema");
   config.set("ps.predictor_layers=1");
   config.set("ps.predictor_hidden=8");
   config.set("ps.predictor_rate=0.01");
   config.set("ps.predictor_longest=3");
+  EXPECT_EQ(predictor.predictor, "ema");
   EXPECT_EQ(predictor.layers, 1);
   EXPECT_EQ(predictor.hidden, 8);
   EXPECT_EQ(predictor.rate, 0.01);
   EXPECT_EQ(predictor.longest, 3);
+  EXPECT_THROW(config.set("ps.predictor=tea"), ConfigError);
   EXPECT_THROW(config.set("ps.predictor_hidden=0"), ConfigError);
   EXPECT_THROW(config.set("ps.predictor_rate=0"), ConfigError);
 }

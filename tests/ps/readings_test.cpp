@@ -10,6 +10,7 @@
 #include <set>
 
 #include "paceline/base/error.h"
+#include "paceline/ps/predictors/lstm_predictors.h"
 #include "tests/ps/player.h"
 
 namespace paceline::ps {
@@ -94,8 +95,8 @@ TEST_P(LcAsgdTest, AsksThePredictorsAndClips) {
   PsConfig config = with_reading(GetParam());
   config.lc_lambda = 0.5, config.longest = 3, config.clip_low = 0.9, config.clip_high = 1.4;
   const auto rule = rule_of(config, 3, 9);
-  LossPredictor losses(config, 9);
-  StepPredictor steps(config, 3, 9);
+  LstmLosses losses(config, 9);
+  LstmSteps steps(config, 3, 9);
   std::map<int, int> last;
   std::set<double> ks;
   int low = 0, high = 0, number = 0;

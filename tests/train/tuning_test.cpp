@@ -146,11 +146,11 @@ TEST(PredictorScores, HoldPredictionsAgainstSimplerOnes) {
   outcome.actual_steps[0] = outcome.predicted_steps[0] = NAN;
   const auto scores = score_predictors(outcome);
   ASSERT_EQ(scores.size(), 6u);
-  const auto& lstm = scores[0];
-  EXPECT_EQ(lstm.predictor, "lstm");
-  EXPECT_DOUBLE_EQ(lstm.loss, 2);
-  EXPECT_DOUBLE_EQ(lstm.sum, 5);                   // of i + 1, i + 2, i + 3
-  EXPECT_NEAR(lstm.steps, std::sqrt(2.5), 1e-12);  // 2 for 1, and 2 for 4
+  const auto& own = scores[0];
+  EXPECT_EQ(own.predictor, "own");
+  EXPECT_DOUBLE_EQ(own.loss, 2);
+  EXPECT_DOUBLE_EQ(own.sum, 5);                   // of i + 1, i + 2, i + 3
+  EXPECT_NEAR(own.steps, std::sqrt(2.5), 1e-12);  // 2 for 1, and 2 for 4
   const auto& last = scores[1];
   EXPECT_EQ(last.predictor, "last");
   EXPECT_DOUBLE_EQ(last.loss, 1);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "paceline/ps/predictors/predictor.h"
+#include "paceline/ps/predictors/lstm_predictors.h"
 #include "paceline/ps/predictors/roll_out.h"
 #include "paceline/ps/predictors/shape.h"
 #include "paceline/ps/predictors/standardiser.h"
@@ -11,7 +11,7 @@
 
 namespace paceline::ps {
 
-struct LossPredictor::State {
+struct LstmLosses::State {
   State(const PredictorConfig& config, std::uint64_t seed)
       : lstm(shape_of(config, 1), config.rate, RandomStream(seed, Purpose::init, kLossStream)), longest(config.longest) {}
 
@@ -33,11 +33,10 @@ struct LossPredictor::State {
   float sum = 0, derivative = 0, next = 0;  // of the last forecast
 };
 
-LossPredictor::LossPredictor(const PredictorConfig& config, std::uint64_t seed) : state_(std::make_unique<State>(config, seed)) {}
-LossPredictor::~LossPredictor() = default;
-LossPredictor::LossPredictor(LossPredictor&&) noexcept = default;
+LstmLosses::LstmLosses(const PredictorConfig& config, std::uint64_t seed) : state_(std::make_unique<State>(config, seed)) {}
+LstmLosses::~LstmLosses() = default;
 
-LossForecast LossPredictor::observe(double loss, std::int64_t steps, bool wants_derivative) {
+LossForecast LstmLosses::observe(double loss, std::int64_t steps, bool wants_derivative) {
   State& s = *state_;
   if (std::isfinite(static_cast<float>(loss))) {
     s.input = s.standard.take(loss);
@@ -55,9 +54,9 @@ LossForecast LossPredictor::observe(double loss, std::int64_t steps, bool wants_
   return {.sum = s.sum, .derivative = s.derivative, .next = s.next};
 }
 
-std::vector<float> LossPredictor::save() const { return joined(state_->parts()); }
+std::vector<float> LstmLosses::save() const { return joined(state_->parts()); }
 
-void LossPredictor::load(std::span<const float> state) {
+void LstmLosses::load(std::span<const float> state) {
   const StateList parts = state_->parts();
   check_length(state, length_of(parts), "loss predictor");
   fill(parts, state);

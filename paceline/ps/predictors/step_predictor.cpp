@@ -4,14 +4,14 @@
 
 #include "paceline/base/error.h"
 #include "paceline/ps/predictors/lstm.h"
-#include "paceline/ps/predictors/predictor.h"
+#include "paceline/ps/predictors/lstm_predictors.h"
 #include "paceline/ps/predictors/shape.h"
 #include "paceline/ps/predictors/standardiser.h"
 #include "paceline/ps/predictors/state_list.h"
 
 namespace paceline::ps {
 
-struct StepPredictor::State {
+struct LstmSteps::State {
   struct Worker {
     Lstm<float>::State carried;     // before `inputs`
     std::array<float, 3> inputs{};  // steps, t_comm, t_comp of its last visit
@@ -45,12 +45,11 @@ struct StepPredictor::State {
   Lstm<float>::Step step = lstm.step();
 };
 
-StepPredictor::StepPredictor(const PredictorConfig& config, int workers, std::uint64_t seed)
+LstmSteps::LstmSteps(const PredictorConfig& config, int workers, std::uint64_t seed)
     : state_(std::make_unique<State>(config, workers, seed)) {}
-StepPredictor::~StepPredictor() = default;
-StepPredictor::StepPredictor(StepPredictor&&) noexcept = default;
+LstmSteps::~LstmSteps() = default;
 
-double StepPredictor::observe(int worker, std::int64_t steps, double t_comm_s, double t_comp_s) {
+double LstmSteps::observe(int worker, std::int64_t steps, double t_comm_s, double t_comp_s) {
   State& s = *state_;
   State::Worker& visitor = s.at(worker);
   float input = 0;
@@ -66,16 +65,16 @@ double StepPredictor::observe(int worker, std::int64_t steps, double t_comm_s, d
   return std::max(0.0f, s.steps.restore(s.lstm.forward(visitor.inputs, visitor.carried, s.step)));
 }
 
-void StepPredictor::forget(int worker) { state_->at(worker) = state_->stranger(); }
+void LstmSteps::forget(int worker) { state_->at(worker) = state_->stranger(); }
 
-std::vector<float> StepPredictor::save() const {
+std::vector<float> LstmSteps::save() const {
   StateList parts = state_->shared_parts();
   for (State::Worker& worker : state_->workers)
     for (const std::span<float>& part : worker.parts()) parts.push_back(part);
   return joined(parts);
 }
 
-void StepPredictor::load(std::span<const float> state) {
+void LstmSteps::load(std::span<const float> state) {
   State& s = *state_;
   const StateList shared = s.shared_parts();
   const std::size_t fixed = length_of(shared), each = length_of(s.stranger().parts());

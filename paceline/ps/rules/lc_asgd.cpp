@@ -35,8 +35,8 @@ class LcAsgd final : public UpdateRule {
  private:
   PsConfig config_;
   Reading reading_;
-  LossPredictor loss_;
-  StepPredictor steps_;
+  std::unique_ptr<LossPredictor> loss_;
+  std::unique_ptr<StepPredictor> steps_;
   std::int64_t reports_ = 0;
   std::vector<std::int64_t> last_report_;  // by worker, −1: never; the slides' `iter` holds no more than this
   std::vector<float> predicted_steps_;     // by worker, for its next visit
@@ -44,11 +44,13 @@ class LcAsgd final : public UpdateRule {
   PredictorRecord record_;
 };
 
+const Predictor& predictor_of(const RuleSetup& setup) { return find(predictors(), "predictor", setup.config.predictor).make; }
+
 LcAsgd::LcAsgd(const RuleSetup& setup)
     : config_(setup.config),
       reading_(find(readings(), "reading", setup.config.reading).make),
-      loss_(setup.config, setup.seed),
-      steps_(setup.config, setup.workers, setup.seed),
+      loss_(predictor_of(setup).losses(setup.config, setup.seed)),
+      steps_(predictor_of(setup).steps(setup.config, setup.workers, setup.seed)),
       last_report_(static_cast<std::size_t>(setup.workers), -1),
       predicted_steps_(static_cast<std::size_t>(setup.workers), 0) {}
 
@@ -58,10 +60,10 @@ Advice LcAsgd::on_report(int worker, const Report& report) {
   const SteadyClock clock;
   const Nanoseconds began = clock.now();
   const std::int64_t between = last_report_[m] < 0 ? 0 : reports_ - last_report_[m] - 1;  // iterations of the others
-  const double ahead = steps_.observe(worker, between, report.t_comm_s, report.t_comp_s);
+  const double ahead = steps_->observe(worker, between, report.t_comm_s, report.t_comp_s);
   const Nanoseconds halfway = clock.now();
   const auto k = static_cast<std::int64_t>(std::llround(std::min(ahead, static_cast<double>(config_.longest))));
-  const LossForecast forecast = loss_.observe(report.loss, k, reading_.derives);
+  const LossForecast forecast = loss_->observe(report.loss, k, reading_.derives);
   const Nanoseconds done = clock.now();
 
   record_.step_seconds += seconds(halfway - began), record_.loss_seconds += seconds(done - halfway);
@@ -86,13 +88,13 @@ Advice LcAsgd::on_report(int worker, const Report& report) {
 
 void LcAsgd::on_leave(int worker) {
   if (static_cast<std::size_t>(worker) < last_report_.size()) last_report_[static_cast<std::size_t>(worker)] = -1;
-  steps_.forget(worker);
+  steps_->forget(worker);
 }
 
 // Lengths first, then: reports, the last report and the predicted steps of each worker, the predicted loss, the two predictors. Counts are
 // exact in floats up to 2²⁴ reports, which is past any run; beyond it only their differences matter.
 std::vector<UpdateRule::State> LcAsgd::save() const {
-  const std::vector<float> loss = loss_.save(), steps = steps_.save();
+  const std::vector<float> loss = loss_->save(), steps = steps_->save();
   std::vector<float> all = {static_cast<float>(last_report_.size()), static_cast<float>(loss.size()), static_cast<float>(steps.size()),
                             predicted_loss_};
   for (const std::int64_t last : last_report_) all.push_back(last < 0 ? -1.0f : static_cast<float>(reports_ - last));
@@ -113,12 +115,12 @@ void LcAsgd::load(std::span<const State> rows) {
   };
   const std::size_t workers = length(0), loss = length(1), steps = length(2);
   if (state.size() != 4 + 2 * workers + loss + steps) throw damaged;
-  const std::vector<float> before = loss_.save();
-  loss_.load(state.subspan(4 + 2 * workers, loss));
+  const std::vector<float> before = loss_->save();
+  loss_->load(state.subspan(4 + 2 * workers, loss));
   try {
-    steps_.load(state.subspan(4 + 2 * workers + loss, steps));
+    steps_->load(state.subspan(4 + 2 * workers + loss, steps));
   } catch (const ConfigError&) {
-    loss_.load(before);
+    loss_->load(before);
     throw;
   }
   predicted_loss_ = state[3];
