@@ -44,8 +44,6 @@ function(paceline_headers name)
   target_link_libraries(${name} PRIVATE paceline_options ${shared_LIBS})
   target_compile_options(${name} PRIVATE ${shared_OPTIONS})
   target_precompile_headers(${name} PRIVATE ${shared_HEADERS})
-  # An empty file would take seconds with these headers.
-  set_source_files_properties(${PROJECT_BINARY_DIR}/${name}.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
   if(NOT PROJECT_IS_TOP_LEVEL)
     set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
   endif()
