@@ -1,5 +1,5 @@
 // paceline checkpoint show | verify | convert
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>

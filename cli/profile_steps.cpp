@@ -1,6 +1,6 @@
 #include "profile_steps.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>

@@ -1,6 +1,6 @@
 #include "paceline/data/image_input.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 

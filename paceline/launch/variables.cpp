@@ -1,6 +1,6 @@
 #include "paceline/launch/variables.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -68,8 +68,8 @@ bool Trainer::told_to_stop_at(std::int64_t batch) {
 
 // Only where a step is recorded too, and every batch's work is on the same memory and the worker's own. A user's metric may do anything.
 bool Trainer::records_evaluation() const {
-  return context_.record_steps && !recipe_.servers() && context_.zero == 0 && mesh_.tensor().size() == 1 && !module_->workers_meet() &&
-         loss_->metrics().empty();
+  return context_.record_steps && !recipe_.servers() && recipe_.parallel.zero == 0 && mesh_.tensor().size() == 1 &&
+         !module_->workers_meet() && loss_->metrics().empty();
 }
 
 // Loss and accuracy of the module as it is, over the test data of all workers. It may take minutes, which whoever tells a run to stop does
