@@ -30,9 +30,8 @@ void check(const PlanQuestion& question) {
 }
 
 constexpr double kWorthShowing = 2;    // times the best: slower plans are not looked for
-constexpr double kWorthTrying = 2e-3;  // of a step: where buckets cost less that others could save, no others are tried
+constexpr double kWorthTrying = 2e-3;  // of a step: where gradients travel for less than that, no other buckets are tried
 constexpr double kSurely = 1.02;       // times what is needed: an estimate above that is not played
-constexpr double kHardly = 1.0001;     // times the estimate of other buckets, likewise
 constexpr std::size_t kImproved = 2;   // times the rows of the table: this many of the best plans are tried with other buckets
 
 /// Choices of one group have the same mesh and stage of ZeRO's; a table shows the best of each group.
@@ -58,40 +57,37 @@ struct Candidate {
 /// at more closely and waits again with a better bound: its stages are cut, its cost is estimated, and in the end its step is played.
 class Search {
  public:
-  Search(const PlanQuestion& question, const PlanCosts& costs) : question_(question), costs_(costs) {}
+  /// `rows`: of the best groups.
+  Search(const PlanCosts& costs, std::size_t rows, Plans& counts) : costs_(costs), rows_(rows), counts_(counts) {}
 
-  Plans run() {
-    add_candidates();
+  void add(Choice choice) {
+    ++counts_.considered;
+    for (const char* recompute : kRecompute) {
+      choice.program.recompute = recompute;
+      waiting_.emplace(costs_.bound(choice), Candidate{choice});
+    }
+  }
+
+  /// With their seconds; where they go is not known yet.
+  std::vector<Plan> run() {
     while (!waiting_.empty() && waiting_.begin()->first <= cutoff_) {
       auto front = waiting_.extract(waiting_.begin());
       if (look_closer(front.mapped(), front.key())) waiting_.insert(std::move(front));
     }
-    for (auto& [group, plan] : best_) plans_.exact.push_back(std::move(plan));
-    sort_and_cut(plans_.exact, kImproved * question_.rows);
+    for (auto& [group, plan] : best_) found_.push_back(std::move(plan));
+    sort_and_cut(kImproved * rows_);
     improve_all();
-    sort_and_cut(plans_.exact, question_.rows);
-    for (Plan& plan : plans_.exact) costs_.add_gains(plan);
-    return std::move(plans_);
+    sort_and_cut(rows_);
+    return std::move(found_);
   }
 
  private:
-  void add_candidates() {
-    for (const Choice& mesh : meshes(question_))
-      for (Choice& choice : choices_on(question_, mesh)) {
-        ++plans_.considered;
-        for (const char* recompute : kRecompute) {
-          choice.program.recompute = recompute;
-          waiting_.emplace(costs_.bound(choice), Candidate{choice});
-        }
-      }
-  }
-
   void set_cutoff() {
     std::vector<double> seconds;
     for (const auto& [group, plan] : best_) seconds.push_back(plan.step_s());
     std::ranges::sort(seconds);
     cutoff_ = kWorthShowing * seconds.front();
-    if (seconds.size() >= question_.rows) cutoff_ = std::min(cutoff_, seconds[question_.rows - 1]);
+    if (seconds.size() >= rows_) cutoff_ = std::min(cutoff_, seconds[rows_ - 1]);
   }
 
   /// Whether it waits again, with more seconds at least.
@@ -105,7 +101,7 @@ class Search {
     } catch (const ConfigError&) {  // the strategy cannot do it
       return false;
     }
-    ++plans_.costed;
+    ++counts_.costed;
     if (known == best_.end()) best_.emplace(group_of(candidate.choice), std::move(*candidate.fitted));
     else if (candidate.fitted->step_s() < known->second.step_s()) known->second = std::move(*candidate.fitted);
     set_cutoff();
@@ -118,7 +114,7 @@ class Search {
     if (fitting_.contains(family)) return false;
     std::optional<Plan> plan = costs_.fitted(candidate.choice);
     if (!plan) {
-      ++plans_.too_large;
+      ++counts_.too_large;
       return false;
     }
     fitting_.insert(family);
@@ -134,96 +130,87 @@ class Search {
   /// Those behind the last row of the table only where they might come into it.
   void improve_all() {
     double last = 0;  // seconds of the slowest row so far
-    for (std::size_t i = 0; i < plans_.exact.size(); ++i) {
-      Plan& plan = plans_.exact[i];
-      const auto comes_into_it = [&](double saved) { return i < question_.rows || plan.step_s() - saved <= last; };
-      if (!comes_into_it(most_sent(plan.cost))) continue;
-      costs_.add_cost(plan);
-      if (comes_into_it(most_exposed(plan.cost))) improve(plan);
-      if (i < question_.rows) last = std::max(last, plan.step_s());
+    for (std::size_t i = 0; i < found_.size(); ++i) {
+      Plan& plan = found_[i];
+      const double saved = most_sent(plan.cost);  // by other buckets, at most
+      if (saved >= kWorthTrying * plan.cost.seconds && (i < rows_ || plan.step_s() - saved <= last)) improve(plan);
+      if (i < rows_) last = std::max(last, plan.step_s());
     }
   }
-  /// What other buckets could save at most; and more than that, which is known before.
   static double most_sent(const StepCost& cost) {
     double most = 0;
     for (const StageCost& stage : cost.stages) most = std::max(most, stage.communication[schedule::Action::Axis::data]);
     return most;
   }
-  static double most_exposed(const StepCost& cost) {
-    double most = 0;
-    for (const StageCost& stage : cost.stages) most = std::max(most, stage.split.exposed[schedule::Action::Axis::data]);
-    return most;
-  }
 
+  /// Buckets decide what happens once a step, so that short steps show which are best.
   void improve(Plan& plan) {
-    if (plan.cost.split.exposed[schedule::Action::Axis::data] < kWorthTrying * plan.cost.seconds) return;
-    std::optional<double> about = costs_.estimate(plan);
+    double least = costs_.short_seconds(plan);
+    std::optional<Plan> best;
     for (const Choice& other : with_buckets(plan.choice)) {
-      std::optional<Plan> better = costs_.fitted(other);
-      if (!better || (about && costs_.estimate(*better).value_or(0) > kHardly * *about)) continue;
-      costs_.add_seconds(*better);
-      ++plans_.costed;
-      if (better->step_s() >= plan.step_s()) continue;
-      costs_.add_cost(*better);
-      plan = std::move(*better);
-      if (about) about = costs_.estimate(plan);
+      std::optional<Plan> fitted = costs_.fitted(other);
+      const double seconds = fitted ? costs_.short_seconds(*fitted) : least;
+      if (seconds < least) best = std::move(fitted), least = seconds;
     }
+    if (!best) return;
+    costs_.add_seconds(*best);
+    ++counts_.costed;
+    if (best->step_s() < plan.step_s()) plan = std::move(*best);
   }
 
-  static void sort_and_cut(std::vector<Plan>& plans, std::size_t rows) {
-    std::ranges::stable_sort(plans, {}, &Plan::step_s);
-    if (plans.size() > rows) plans.resize(rows);
+  void sort_and_cut(std::size_t rows) {
+    std::ranges::stable_sort(found_, {}, &Plan::step_s);
+    if (found_.size() > rows) found_.resize(rows);
   }
 
-  const PlanQuestion& question_;
   const PlanCosts& costs_;
-  Plans plans_;
-  std::multimap<double, Candidate> waiting_;  // by the seconds that it takes at least
-  std::map<Group, Plan> best_;
-  std::set<Family> fitting_;
+  std::size_t rows_;
+  Plans& counts_;
+  std::vector<Plan> found_{};
+  std::multimap<double, Candidate> waiting_{};  // by the seconds that it takes at least
+  std::map<Group, Plan> best_{};
+  std::set<Family> fitting_{};
   double cutoff_ = std::numeric_limits<double>::infinity();
 };
 
-/// One replica of the whole network for each worker.
-std::optional<Choice> data_alone(const PlanQuestion& question) {
-  if (question.workers < 2 || question.batch % question.workers != 0) return std::nullopt;
-  for (const Choice& mesh : meshes(question))
-    if (mesh.program.data == question.workers) return mesh;
-  return std::nullopt;
+/// Of each other way for gradients to travel the fastest plan, on whatever mesh.
+std::vector<Plan> lossy_plans(const PlanQuestion& question, const PlanCosts& costs, const std::vector<Choice>& choices, Plans& counts) {
+  std::vector<Plan> made;
+  if (question.gradient() != 4) return made;  // compressors take fp32
+  for (const OtherWire& wire : question.strategies.wires) {
+    Search search(costs, /*rows=*/1, counts);
+    for (const Choice& choice : choices)
+      if (std::optional<Choice> other = with_wire(choice, wire)) search.add(std::move(*other));
+    for (Plan& plan : search.run()) {
+      costs.add_cost(plan);
+      plan.remark = fmt::format("{}{:.3g} bytes per gradient", wire.at_most ? "at most " : "", wire.bytes);
+      made.push_back(std::move(plan));
+    }
+  }
+  return made;
 }
 
-std::vector<Plan> other_plans(const PlanQuestion& question, const PlanCosts& costs, std::vector<std::string>& notes) {
+/// One replica of the whole network for each worker.
+std::vector<Plan> replica_plans(const PlanQuestion& question, const PlanCosts& costs, const std::vector<Choice>& meshes, Plans& counts) {
   std::vector<Plan> made;
-  const std::optional<Choice> alone = data_alone(question);
-  if (!alone) return made;
+  const auto alone = std::ranges::find_if(meshes, [&](const Choice& mesh) { return mesh.program.data == question.workers; });
+  if (question.workers < 2 || alone == meshes.end()) return made;
   bool fits = true;
-  const auto add = [&](const Choice& choice, const std::string& remark) {
+  for (const PlanStrategy& strategy : question.strategies.others) {
+    Choice choice = *alone;
+    choice.strategy = strategy.key, choice.together = false, choice.program.overlap = false;
     std::optional<Plan> plan = costs.fitted(choice);
     fits = fits && plan;
     if (plan) try {
         costs.add_cost(*plan);
-        plan->remark = remark;
+        plan->remark = strategy.remark;
         made.push_back(std::move(*plan));
       } catch (const ConfigError&) {  // the strategy cannot do it
       }
-  };
-  for (const OtherWire& wire : question.strategies.wires) {
-    if (question.gradient() != 4) break;  // compressors take fp32
-    Choice choice = *alone;
-    choice.compression = wire.compression;
-    choice.program.wire_bytes = wire.bytes, choice.program.compressed = wire.traffic;
-    choice.program.compressed_rounds = wire.rounds;
-    add(choice, fmt::format("{}{:.3g} bytes per gradient", wire.at_most ? "at most " : "", wire.bytes));
   }
-  for (const PlanStrategy& strategy : question.strategies.others) {
-    Choice choice = *alone;
-    choice.strategy = strategy.key, choice.together = false, choice.program.overlap = false;
-    add(choice, strategy.remark);
-  }
-  if (!fits) notes.emplace_back("some lossy or asynchronous plans do not fit: each worker has the whole network there");
+  if (!fits) counts.notes.emplace_back("some asynchronous plans do not fit: each worker has the whole network there");
   for (Plan& plan : made)
     if (plan.cost.staleness > 0) plan.remark += fmt::format("; staleness {:.{}f}", plan.cost.staleness, plan.cost.staleness < 10 ? 1 : 0);
-  std::ranges::stable_sort(made, std::greater{}, &Plan::samples_per_s);
   return made;
 }
 
@@ -232,10 +219,19 @@ std::vector<Plan> other_plans(const PlanQuestion& question, const PlanCosts& cos
 Plans make_plans(const PlanQuestion& question) {
   check(question);
   const PlanCosts costs(question);
-  Plans plans = Search(question, costs).run();
-  if (plans.considered == 0) throw ConfigError(no_mesh_message(question));
+  const std::vector<Choice> all = meshes(question);
+  std::vector<Choice> choices;
+  for (const Choice& mesh : all) std::ranges::move(choices_on(question, mesh), std::back_inserter(choices));
+  if (choices.empty()) throw ConfigError(no_mesh_message(question));
+  Plans plans;
+  Search search(costs, question.rows, plans);
+  for (const Choice& choice : choices) search.add(choice);
+  plans.exact = search.run();
   if (plans.exact.empty()) throw ConfigError(no_fit_message(question));
-  plans.others = other_plans(question, costs, plans.notes);
+  for (Plan& plan : plans.exact) costs.add_cost(plan), costs.add_gains(plan);
+  plans.others = lossy_plans(question, costs, choices, plans);
+  std::ranges::move(replica_plans(question, costs, all, plans), std::back_inserter(plans.others));
+  std::ranges::stable_sort(plans.others, std::greater{}, &Plan::samples_per_s);
   for (const std::string& note : plans.exact.front().cost.notes) plans.notes.push_back(note);
   return plans;
 }

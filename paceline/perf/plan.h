@@ -32,12 +32,15 @@ struct PlanStrategy {
   std::string remark = {};    // what it gives up
 };
 
+/// Another way for gradients to travel: a compressor, or `none` where they are only rounded (comm.gradient_dtype).
 struct OtherWire {
   std::string compression = "none";
   double bytes = 2;      // of an element
   bool at_most = false;  // codes differ in length; the longest is costed
   schedule::CompressedTraffic traffic = schedule::CompressedTraffic::averaged;
   int rounds = 1;
+  bool by_value = false;  // what becomes of an element depends on it alone: ranks of the tensor axis stay alike
+  int kept = 0;           // fp32 tensors that it keeps for each parameter
 };
 
 struct PlanStrategies {
@@ -52,10 +55,15 @@ struct Choice {
   bool together = true;  // workers make every step together: mesh, buckets and updates are settings too
   schedule::ProgramSettings program;
   std::string hybrid = "none", compression = "none";
+  int kept = 0;           // as OtherWire::kept
   bool sequence = false;  // the tensor axis shares positions, too
   double cut_gb = 0;      // stages are cut so that none needs more than this; 0: by time alone
 
   int workers() const { return program.data * program.pipeline * program.tensor; }
+  /// Gradients travel in bf16 and are added in fp32.
+  bool rounds() const { return program.compressed == schedule::CompressedTraffic::rounded; }
+  /// The compressor that has its encoding times.
+  std::string coder() const { return rounds() ? "bf16" : compression; }
 };
 /// "strategy.name=allreduce", "parallel.data=8", …: what a recipe of this choice says beside the network and its data.
 std::vector<std::string> settings_of(const Choice& choice);

@@ -31,6 +31,7 @@ std::vector<std::string> settings_of(const Choice& choice) {
   add(choice.together && program.data > 1 && program.zero == 0,
       fmt::format("strategy.update=\"{}\"", program.sharded_update ? "sharded" : "whole"));
   add(choice.compression != "none", fmt::format("comm.compression=\"{}\"", choice.compression));
+  add(choice.rounds(), "comm.gradient_dtype=\"bf16\"");
   return words;
 }
 
@@ -43,6 +44,7 @@ std::string title_of(const Choice& choice) {
   axis("data", program.data), axis("pipeline", program.pipeline), axis("tensor", program.tensor);
   if (!choice.together) words.push_back(choice.strategy);
   if (choice.compression != "none") words.push_back(choice.compression);
+  if (choice.rounds()) words.emplace_back("gradients in bf16");
   words.push_back(axes.empty() ? "one device" : fmt::format("{}", fmt::join(axes, " × ")));
   if (choice.sequence) words.emplace_back("shared positions");
   if (choice.hybrid != "none") words.emplace_back("shared fc layers");

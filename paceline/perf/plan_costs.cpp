@@ -44,7 +44,7 @@ RooflineSettings roofline_settings(const PlanQuestion& question, const Choice& c
           .storage_bytes = static_cast<double>(question.storage),
           .fp32_gradients = question.fp32_gradients,
           .moments = question.moments,
-          .compression = choice.compression};
+          .compression = choice.coder()};
 }
 
 /// By rank of the pipeline: first and last unit of its chunks, in pairs.
@@ -58,9 +58,18 @@ std::vector<std::vector<int>> by_rank(const std::vector<graph::Units>& stages, i
   return made;
 }
 
-bool puts_off_weights(const schedule::ProgramSettings& program) {
-  return program.pipeline > 1 &&
-         schedule::puts_off_weights(find(schedule::pipelines(), "parallel.schedule", program.schedule).make, program.chunks);
+/// What a compressor keeps from step to step, and the codes of a bucket that go and come (data_parallel/compressed.cpp).
+void add_kept(const Choice& choice, std::vector<memory::RankKind>& kinds) {
+  if (choice.compression == "none") return;
+  const schedule::ProgramSettings& program = choice.program;
+  const int codes = program.compressed == schedule::CompressedTraffic::averaged ? 1
+                    : program.compressed == schedule::CompressedTraffic::dense  ? 2
+                                                                                : 1 + program.data;
+  for (memory::RankKind& kind : kinds) {
+    const std::int64_t bucket = std::min(kind.parameters, program.bucket_bytes / program.gradient_bytes());
+    const double coded = codes * program.wire_bytes * static_cast<double>(bucket);
+    kind.bytes[memory::Category::communication] += 4 * choice.kept * kind.parameters + static_cast<std::int64_t>(coded);
+  }
 }
 
 }  // namespace
@@ -74,7 +83,7 @@ struct PlanCosts::Variant {
   mutable std::map<std::tuple<int, bool, std::string>, std::unique_ptr<ComputeTimes>> times = {};
 
   const ComputeTimes& times_of(const PlanQuestion& question, const Choice& choice) const {
-    auto& found = times[{choice.program.tensor, choice.sequence, choice.compression}];
+    auto& found = times[{choice.program.tensor, choice.sequence, choice.coder()}];
     if (!found)
       found = question.times
                   ? question.times(model.cluster().device, choice)
@@ -107,10 +116,12 @@ std::optional<Plan> PlanCosts::fitted(Choice choice) const {
   const std::int64_t limit = memory_limit(question_);
   std::vector<graph::Units> stages = memory_.cut_stages(plan);
   std::vector<memory::RankKind> kinds = memory_.estimate(plan, stages);
+  add_kept(choice, kinds);
   if (memory::largest(kinds).bytes.total() > limit && choice.program.pipeline > 1) {
     plan.limit = limit;
     stages = memory_.cut_stages(plan);
     kinds = memory_.estimate(plan, stages);
+    add_kept(choice, kinds);
     choice.cut_gb = static_cast<double>(limit) / 1e9;
   }
   const memory::RankKind& most = memory::largest(kinds);
@@ -121,78 +132,8 @@ std::optional<Plan> PlanCosts::fitted(Choice choice) const {
   return made;
 }
 
-double PlanCosts::seconds_of(const Choice& choice, Action::Work work, int first, int last, std::int64_t samples) const {
-  const Action action{.kind = Action::Kind::compute, .work = work, .first = first, .last = last};
-  return variants_.front()->times_of(question_, choice).seconds(action, samples);
-}
-
-double PlanCosts::pass_seconds(const Choice& choice, std::int64_t samples, bool recomputes) const {
-  return seconds_of(choice, Action::Work::forward, 0, units_, samples) * (recomputes ? 2 : 1) +
-         seconds_of(choice, Action::Work::backward, 0, units_, samples);
-}
-
-double PlanCosts::tensor_seconds(const Choice& choice, int first, int last, std::int64_t samples) const {
-  if (choice.program.tensor == 1) return 0;
-  const Variant& cluster = *variants_.front();
-  const ComputeTimes& times = cluster.times_of(question_, choice);
-  std::vector<double>& sums = exchanges_[{choice.program.tensor, choice.sequence, samples}];
-  if (sums.empty()) {
-    sums.push_back(0);
-    for (const schedule::ProgramModel::Unit& unit : model_of(choice).units) {
-      double seconds = sums.back();
-      for (const auto* meetings : {&unit.forward, &unit.backward})
-        for (const auto& meeting : *meetings) {
-          if (meeting.axis != Action::Axis::tensor) continue;
-          Action action{.kind = Action::Kind::communicate, .exchange = meeting.exchange, .axis = meeting.axis};
-          action.elements = meeting.elements * samples + meeting.fixed;
-          action.element_bytes = static_cast<double>(choice.program.activation_bytes);
-          seconds += cluster.model.collective_seconds(action, choice.program);
-        }
-      sums.push_back(seconds);
-    }
-  }
-  Action pass{.kind = Action::Kind::compute, .work = Action::Work::forward, .first = first, .last = last};
-  double idle = times.idle_seconds(pass, samples);
-  pass.work = Action::Work::backward;
-  idle += times.idle_seconds(pass, samples);
-  return std::max(0.0, sums[static_cast<std::size_t>(last)] - sums[static_cast<std::size_t>(first)] - idle);
-}
-
-double PlanCosts::bound(const Choice& choice) const {
-  const schedule::ProgramSettings& program = choice.program;
-  const std::int64_t samples = std::max<std::int64_t>(program.samples / program.micro_batches, 1);
-  const double pass =
-      (pass_seconds(choice, samples, program.recompute != "none") + tensor_seconds(choice, 0, units_, samples)) / program.pipeline;
-  double idle = 0;
-  if (program.pipeline > 1) {
-    const auto& schedule = find(schedule::pipelines(), "parallel.schedule", program.schedule).make;
-    // Half of what equal stages idle: uneven ones may idle less on average.
-    idle = 0.5 * schedule.idle({program.pipeline, static_cast<int>(program.micro_batches), program.chunks}, {pass / 3, pass / 3, pass / 3});
-  }
-  return (static_cast<double>(program.micro_batches) * pass + idle) * correction(choice);
-}
-
-double PlanCosts::bound(const Plan& fitted) const {
-  const schedule::ProgramSettings& program = fitted.choice.program;
-  const std::int64_t samples = std::max<std::int64_t>(program.samples / program.micro_batches, 1);
-  const bool puts_off = puts_off_weights(program);
-  const auto count = static_cast<double>(program.micro_batches);
-  double least = 0, there = 0, back = 0;  // the way of the first micro-batch to a rank, and of the last one's gradients from it
-  for (const std::vector<int>& held : program.stages) {
-    double pass = 0, late = 0;  // of it, what the stage before need not wait for
-    for (std::size_t i = 0; i + 1 < held.size(); i += 2) {
-      const auto of = [&](Action::Work work) { return seconds_of(fitted.choice, work, held[i], held[i + 1], samples); };
-      const double forward = of(Action::Work::forward), backward = of(Action::Work::backward);
-      pass += forward * (program.recompute == "none" ? 1 : 2) + backward + tensor_seconds(fitted.choice, held[i], held[i + 1], samples);
-      if (puts_off) late += backward - of(Action::Work::input_gradients);
-    }
-    least = std::max({least, there + count * pass, there + count * (pass - late) + back});
-    const auto first = [&](Action::Work work) { return seconds_of(fitted.choice, work, held[0], held[1], samples); };
-    there += first(Action::Work::forward);
-    back += first(puts_off ? Action::Work::input_gradients : Action::Work::backward);
-  }
-  return least * correction(fitted.choice);
-}
+const CostModel& PlanCosts::model() const { return variants_.front()->model; }
+const ComputeTimes& PlanCosts::times_of(const Choice& choice) const { return variants_.front()->times_of(question_, choice); }
 
 const PlanStrategy& PlanCosts::strategy_of(const Choice& choice) const {
   const PlanStrategies& all = question_.strategies;
@@ -253,6 +194,14 @@ std::optional<double> PlanCosts::estimate(const Plan& fitted) const {
   const double first = seconds(fewer), second = seconds(more);
   const auto each = (second - first) / static_cast<double>(more - fewer);
   return (second + static_cast<double>(program.micro_batches - more) * each) * correction(fitted.choice);
+}
+
+double PlanCosts::short_seconds(const Plan& fitted) const {
+  PlanSteps& steps = steps_of(fitted.choice);
+  const Variant& cluster = *variants_.front();
+  const PlanSteps::Step& step = steps.shortest();
+  const auto played = [&] { return model_cost(cluster, step, /*splits=*/false); };
+  return steps.cost(cluster.name, step.choice.program.micro_batches, /*splits=*/false, played).seconds * correction(fitted.choice);
 }
 
 std::optional<StepCost> PlanCosts::cost_of_longer(const Variant& variant, PlanSteps& steps, bool splits) const {

@@ -166,6 +166,16 @@ std::vector<Choice> choices_on(const PlanQuestion& question, const Choice& mesh)
   return choices;
 }
 
+std::optional<Choice> with_wire(const Choice& choice, const OtherWire& wire) {
+  // A part of a bucket cannot be compressed by itself, and compressors need the gradients of all layers.
+  const bool whole = choice.program.zero == 0 && choice.hybrid == "none" && (choice.program.tensor == 1 || wire.by_value);
+  if (choice.program.data == 1 || (wire.compression != "none" && !whole)) return std::nullopt;
+  Choice other = choice;
+  other.compression = wire.compression, other.kept = wire.kept;
+  other.program.wire_bytes = wire.bytes, other.program.compressed = wire.traffic, other.program.compressed_rounds = wire.rounds;
+  return other;
+}
+
 std::vector<Choice> with_buckets(const Choice& choice) {
   std::vector<Choice> choices;
   if (choice.program.data == 1 || choice.program.zero == 3) return choices;  // nothing travels, or it travels by units
@@ -174,6 +184,11 @@ std::vector<Choice> with_buckets(const Choice& choice) {
     other.program.bucket_bytes = mebibytes << 20;
   }
   return choices;
+}
+
+bool puts_off_weights(const schedule::ProgramSettings& program) {
+  return program.pipeline > 1 &&
+         schedule::puts_off_weights(find(schedule::pipelines(), "parallel.schedule", program.schedule).make, program.chunks);
 }
 
 std::int64_t bytes_needed(const PlanQuestion& question, const memory::Estimator& network, const Choice& choice) {
@@ -191,7 +206,7 @@ memory::Plan memory_plan(const PlanQuestion& question, const Choice& choice) {
   plan.sequence = choice.sequence, plan.hybrid = choice.hybrid, plan.recompute = program.recompute;
   plan.storage = question.storage, plan.fp32_gradients = question.fp32_gradients;
   plan.fp16 = question.fp16, plan.product = question.product, plan.moments = question.moments;
-  plan.bucket = program.bucket_bytes;
+  plan.bucket = program.bucket_bytes, plan.bf16_gradients = choice.rounds();
   return plan;
 }
 

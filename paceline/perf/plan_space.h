@@ -1,6 +1,8 @@
 // What the planner looks at: every way to lay so many workers out, and the settings that go with it.
 #pragma once
 
+#include <optional>
+
 #include "paceline/perf/plan.h"
 
 namespace paceline::perf {
@@ -19,8 +21,14 @@ std::vector<Choice> choices_on(const PlanQuestion& question, const Choice& mesh)
 std::vector<Choice> frugal_choices_on(const PlanQuestion& question, const Choice& mesh);
 inline constexpr const char* kRecompute[] = {"none", "units", "all"};
 
+/// The same with gradients that travel otherwise; nothing where a run refuses it.
+std::optional<Choice> with_wire(const Choice& choice, const OtherWire& wire);
+
 /// The same with other buckets.
 std::vector<Choice> with_buckets(const Choice& choice);
+
+/// Whether its pipeline computes gradients of weights later than those of inputs.
+bool puts_off_weights(const schedule::ProgramSettings& program);
 
 memory::Plan memory_plan(const PlanQuestion& question, const Choice& choice);
 /// Of the rank that needs most.

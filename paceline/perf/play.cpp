@@ -35,6 +35,7 @@ class Player {
  public:
   Player(std::span<const schedule::Program> stages, std::span<const double> durations, const PlayOptions& options)
       : durations_(durations), slowdown_(options.slowdown), turns_(options.turns), stages_(stages.size()) {
+    actions_.reserve(durations.size());
     for (const schedule::Program& program : stages) {
       made_.first.push_back(static_cast<int>(actions_.size()));
       for (const Action& action : program) actions_.push_back(&action);

@@ -19,6 +19,7 @@ using Work = Action::Work;
 ProgramWriter::ProgramWriter(const ProgramModel& model, const ProgramSettings& settings, int rank)
     : model_(model), settings_(settings), rank_(rank), parts_(settings.parts()), gathered_(model.units.size(), kAbsent) {
   const auto place = static_cast<std::size_t>(rank);
+  for (int micro_batch = 0; micro_batch < parts_; ++micro_batch) samples_.push_back(settings.samples_of(micro_batch));
   if (settings.pipeline == 1) chunks_ = {{0, static_cast<int>(model.units.size())}};
   else {
     ensure(place < settings.stages.size(), "a program's settings have the units of every stage");
@@ -29,37 +30,35 @@ ProgramWriter::ProgramWriter(const ProgramModel& model, const ProgramSettings& s
     for (int unit = chunk.first; unit < chunk.last; ++unit)
       for (const ProgramModel::Tensor& tensor : model.units.at(static_cast<std::size_t>(unit)).tensors)
         entries_.push_back({tensor.elements, static_cast<std::size_t>(unit), tensor.is_private});
-  // About as many actions as a step has: long programs are costly to move.
+  // At least as many actions as a step has, but for those that come once: long programs are costly to move.
   const bool stops = settings.tensor > 1 || settings.recompute != "none" || gathers();
-  std::size_t actions = 8 * chunks_.size();  // passes, messages, waits for them
+  const std::size_t again = settings.recompute == "none" ? 0 : settings.recompute == "units" ? 1 : 2;
+  std::size_t actions = 9 * chunks_.size();  // passes, messages, waits for them
   for (const UnitRange& chunk : chunks_)
     for (int unit = chunk.first; stops && unit < chunk.last; ++unit) {
       const ProgramModel::Unit& of = model.units[static_cast<std::size_t>(unit)];
-      actions += 2 + of.forward.size() + of.backward.size() + (gathers() ? 4 : 0);
-      if (settings.recompute != "none") actions += 1 + of.forward.size();
+      actions += 3 + of.forward.size() + of.backward.size() + (gathers() ? 6 : 0) + again * (1 + of.forward.size());
     }
   program_.reserve(actions * static_cast<std::size_t>(parts_));
 }
 
-int ProgramWriter::add(Action action) {
-  program_.push_back(std::move(action));
-  return static_cast<int>(program_.size()) - 1;
-}
+// Plans of large networks have millions of actions: they are made in their place.
+Action& ProgramWriter::add() { return program_.emplace_back(); }
 
 int ProgramWriter::compute(Lane lane, Work work, std::int64_t elements, std::vector<int> after) {
-  return add({.kind = Action::Kind::compute, .lane = lane, .after = std::move(after), .work = work, .elements = elements});
+  Action& action = add();
+  action.kind = Action::Kind::compute, action.lane = lane, action.after = std::move(after);
+  action.work = work, action.elements = elements;
+  return newest();
 }
 
 int ProgramWriter::communicate(Lane lane, Exchange exchange, Action::Axis axis, std::int64_t elements, double element_bytes,
                                std::vector<int> after) {
-  return add({.kind = Action::Kind::communicate,
-              .lane = lane,
-              .after = std::move(after),
-              .elements = elements,
-              .exchange = exchange,
-              .axis = axis,
-              .element_bytes = element_bytes,
-              .algorithm = settings_.algorithm});
+  Action& action = add();
+  action.kind = Action::Kind::communicate, action.lane = lane, action.after = std::move(after);
+  action.exchange = exchange, action.axis = axis, action.elements = elements, action.element_bytes = element_bytes;
+  action.algorithm = settings_.algorithm;
+  return newest();
 }
 
 int ProgramWriter::message(Lane lane, Exchange exchange, Action::Axis axis, int peer, int tag, std::int64_t elements, double element_bytes,
@@ -69,7 +68,10 @@ int ProgramWriter::message(Lane lane, Exchange exchange, Action::Axis axis, int 
   return index;
 }
 
-int ProgramWriter::wait(std::vector<int> after) { return add({.kind = Action::Kind::wait, .after = std::move(after)}); }
+int ProgramWriter::wait(std::vector<int> after) {
+  add().after = std::move(after);
+  return newest();
+}
 
 void ProgramWriter::update_all(std::int64_t elements, bool sharded) {
   const bool privately = std::ranges::any_of(entries_, &BucketEntry::is_private) && settings_.data > 1;
@@ -106,7 +108,9 @@ ProgramWriter::UnitRange ProgramWriter::units_of(int chunk) const { return chunk
 
 void ProgramWriter::pass(Work work, UnitRange range, int micro_batch) {
   if (range.first == range.last) return;
-  add({.kind = Action::Kind::compute, .work = work, .first = range.first, .last = range.last, .micro_batch = micro_batch});
+  Action& action = add();
+  action.kind = Action::Kind::compute, action.work = work;
+  action.first = range.first, action.last = range.last, action.micro_batch = micro_batch;
 }
 
 void ProgramWriter::add_collectives(const std::vector<ProgramModel::LayerCollective>& collectives, int micro_batch) {
@@ -114,7 +118,7 @@ void ProgramWriter::add_collectives(const std::vector<ProgramModel::LayerCollect
     const int ranks = collective.axis == Action::Axis::tensor ? settings_.tensor : settings_.data;
     if (ranks > 1)
       communicate(Lane::compute, collective.exchange, collective.axis,
-                  collective.elements * settings_.samples_of(micro_batch) + collective.fixed,
+                  collective.elements * samples_[static_cast<std::size_t>(micro_batch)] + collective.fixed,
                   collective.element_bytes > 0 ? collective.element_bytes : static_cast<double>(settings_.activation_bytes));
   }
 }
@@ -222,7 +226,8 @@ void ProgramWriter::local_passes(const GradientListener& listener) {
 int ProgramWriter::border_message(Lane lane, Exchange exchange, const PipelineMessage& message, std::vector<int> after) {
   const std::vector<int>& behind = settings_.stages[static_cast<std::size_t>(message.border % settings_.pipeline)];
   const int last = behind.at(static_cast<std::size_t>(message.border / settings_.pipeline * 2 + 1)) - 1;  // unit before the border
-  const std::int64_t elements = model_.units.at(static_cast<std::size_t>(last)).border * settings_.samples_of(message.micro_batch);
+  const std::int64_t elements =
+      model_.units.at(static_cast<std::size_t>(last)).border * samples_[static_cast<std::size_t>(message.micro_batch)];
   return this->message(lane, exchange, Action::Axis::pipeline, message.peer, 2 * message.border + (message.gradients ? 1 : 0), elements,
                        static_cast<double>(settings_.activation_bytes), std::move(after));
 }

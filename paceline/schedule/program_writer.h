@@ -50,7 +50,9 @@ class ProgramWriter {
   struct UnitRange {
     int first = 0, last = 0;
   };
-  int add(Action action);
+  /// The next action, to be filled in.
+  Action& add();
+  int newest() const { return static_cast<int>(program_.size()) - 1; }
   UnitRange units_of(int chunk) const;
   void forward(UnitRange range, int micro_batch);
   void backward(UnitRange range, int micro_batch, Action::Work work, const GradientListener* listener);
@@ -78,6 +80,7 @@ class ProgramWriter {
   const ProgramModel& model_;
   const ProgramSettings& settings_;
   int rank_, parts_;
+  std::vector<std::int64_t> samples_;  // by micro-batch
   std::vector<UnitRange> chunks_;
   std::vector<BucketEntry> entries_;
   std::vector<int> gathered_;  // by unit

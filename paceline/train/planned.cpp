@@ -43,8 +43,15 @@ bool codes_vary(const compress::Compressor& compressor, const compress::Compress
   return coder->encode(layout, nothing.data(), {.epoch = 1e6}, code.data()) < coder->bound(layout);
 }
 
-/// Every compressor that works with such a run, and how much it sends. For a network too large to encode here, the bytes per element of a
-/// small one are used; low-rank compressors, whose codes depend on the shapes, are then left out.
+/// fp32 tensors that a compressor keeps for each parameter (data_parallel/compressed.cpp): what was not sent, of dense codes what the code
+/// of the mean leaves out as well, and a momentum of its own.
+int kept_by(const compress::Compressor& compressor, const compress::CompressConfig& config) {
+  const bool dense = compressor.coder && compressor.coder(config)->traffic() == compress::Coder::Traffic::dense;
+  return 1 + (dense ? 1 : 0) + (compressor.momentum_correction ? 1 : 0);
+}
+
+/// Gradients in bf16, and every compressor that works with such a run, with how much it sends. For a network too large to encode here, the
+/// bytes per element of a small one are used; low-rank compressors, whose codes depend on the shapes, are then left out.
 std::vector<perf::OtherWire> wires_of(const Recipe& recipe, const graph::Graph& network, std::int64_t workers) {
   std::vector<perf::OtherWire> wires;
   if (workers < 2) return wires;
@@ -53,18 +60,27 @@ std::vector<perf::OtherWire> wires_of(const Recipe& recipe, const graph::Graph& 
   Recipe tried = recipe;
   tried.parallel = {}, tried.strategy = {}, tried.train.micro_batches = 1;
   tried.strategy.name = strategies::kAllreduce, tried.parallel.workers = workers, tried.data.batch = std::max(tried.data.batch, workers);
-  for (const auto& entry : compress::compressors()) try {
-      tried.comm.compression = entry.key;
+  const auto add = [&](const perf::OtherWire& wire) {
+    try {
       validate(tried);
       const schedule::ProgramSettings settings = step_of(tried, graph).settings.front();
-      if (large && settings.compressed_rounds > 1) continue;
-      wires.push_back({.compression = std::string(entry.key),
-                       .bytes = settings.wire_bytes,
-                       .at_most = codes_vary(entry.make, recipe.compress),
-                       .traffic = settings.compressed,
-                       .rounds = settings.compressed_rounds});
+      if (large && settings.compressed_rounds > 1) return;
+      wires.push_back(wire);
+      wires.back().bytes = settings.wire_bytes, wires.back().traffic = settings.compressed,
+      wires.back().rounds = settings.compressed_rounds;
     } catch (const ConfigError&) {  // it does not work with the recipe
     }
+  };
+  tried.comm.compression = "none", tried.comm.gradient_dtype = "bf16";
+  add({.by_value = true});
+  tried.comm.gradient_dtype = "fp32";
+  for (const auto& entry : compress::compressors()) {
+    tried.comm.compression = entry.key;
+    add({.compression = std::string(entry.key),
+         .at_most = codes_vary(entry.make, recipe.compress),
+         .by_value = entry.make.rounds_to.has_value(),
+         .kept = kept_by(entry.make, recipe.compress)});
+  }
   return wires;
 }
 
@@ -111,7 +127,7 @@ perf::MakeTimes times_of(const Recipe& recipe, const graph::Graph& graph, const 
                                           .storage_bytes = storage,
                                           .fp32_gradients = recipe.train.stored_gradients() == "fp32",
                                           .moments = moments,
-                                          .compression = choice.compression};
+                                          .compression = choice.coder()};
     auto measured = measured_times(recipe, graph, inputs.machine, settings, workers_per_host(inputs));
     if (device == inputs.machine.cluster.device) return measured;
     return std::make_unique<ScaledTimes>(std::move(measured),
