@@ -65,7 +65,9 @@ const CollectiveCost& CollectiveCosts::of(const schedule::Costs& costs, Collecti
   if (const auto found = costs_.find(key); found != costs_.end()) return found->second;
   const schedule::Problem problem{.collective = collective, .size = size, .per_host = costs.per_host};
   const std::string_view named = named_by(algorithm, problem);
-  const std::function<double(const Entry<schedule::Algorithm>&)> seconds = [&](const Entry<schedule::Algorithm>& row) { return by(row, costs, problem, bytes, contention).seconds; };
+  const std::function<double(const Entry<schedule::Algorithm>&)> seconds = [&](const Entry<schedule::Algorithm>& row) {
+    return by(row, costs, problem, bytes, contention).seconds;
+  };
   const auto& row = named.empty() ? schedule::cheapest(collective, seconds) : schedule::algorithm_for(named, collective);
   CollectiveCost best = by(row, costs, problem, bytes, contention);
   const CollectiveTimes* known = measured(problem, algorithm);
