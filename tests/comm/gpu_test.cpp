@@ -283,29 +283,6 @@ TEST(Nccl, CarriesOneRank) {
   }
 }
 
-// What fills the buffer is not done when the collective is called: the host goes on, and streams wait.
-TEST(Nccl, StreamsWaitAndTheHostDoesNot) {
-  if (!has_nccl()) GTEST_SKIP() << "no GPU here, or no NCCL in this build";
-  CommConfig config;
-  config.engine = "nccl";
-  auto comm = connect(config, World{});
-  const OnGpu memory(ramp(0, 5000)), filled(ramp(7, 5000));
-  const std::vector<float> expected = filled.values();
-  Hold hold(memory.buffer());
-  const auto stream = static_cast<cudaStream_t>(memory.buffer().stream);
-  EXPECT_EQ(cudaMemcpyAsync(memory.buffer().data, filled.buffer().data, 5000 * 4, cudaMemcpyDeviceToDevice, stream), cudaSuccess);
-  comm->run(allreduce(memory.buffer()));
-  EXPECT_EQ(cudaStreamQuery(stream), cudaErrorNotReady);
-  hold.let_go();
-  for (int i = 0; i < 1000; ++i) comm->run(allreduce(memory.buffer()));  // more than may be in flight
-  std::vector<std::int64_t> host = {1, 2, 3};
-  comm->run(allreduce(host));  // behind them
-  EXPECT_EQ(memory.values(), expected);
-  comm->run(allreduce(memory.buffer()));
-  comm.reset();  // with one in flight
-  EXPECT_EQ(memory.values(), expected);
-}
-
 // Rank 1 was there, and is gone before NCCL meets it.
 TEST(Nccl, WaitsForARankNoLongerThanTheDeadline) {
   if (!has_nccl()) GTEST_SKIP() << "no GPU here, or no NCCL in this build";

@@ -1,22 +1,24 @@
 // nccl: GPU memory, one GPU per rank. NCCL has algorithms of its own and its own order of additions, which is fixed for a given machine and
-// number of ranks. Operations are put on a stream that belongs to the communicator. Buffers' streams wait for it, and a watchdog keeps the
-// deadline. Host memory travels by way of the GPU, and its host waits; that is only a few numbers besides the gradients, such as sums of
-// losses.
+// number of ranks. Operations are put on a stream that belongs to the communicator, and are waited for with a deadline. Host memory travels
+// by way of the GPU; that is only a few numbers besides the gradients, such as sums of losses.
 #if PACELINE_WITH_NCCL
 
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <future>
+#include <iterator>
+#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "paceline/comm/engines/all.h"
 #include "paceline/comm/engines/common.h"
-#include "paceline/comm/engines/nccl_channel.h"
+#include "paceline/comm/engines/nccl_calls.h"
 #include "paceline/comm/judge.h"
 #include "paceline/comm/split.h"
 #include "paceline/comm/validate.h"
@@ -30,7 +32,9 @@ using Kind = Operation::Kind;
 /// The rank that is missing; −1: NCCL does not say which.
 int other_of(int rank, int size) { return size == 2 ? 1 - rank : -1; }
 
-std::string called(int suspect) { return suspect < 0 ? "a rank" : fmt::format("rank {}", suspect); }
+std::string did_not_come(int suspect, Nanoseconds deadline) {
+  return fmt::format("{} did not come within {:.3g} s", suspect < 0 ? "a rank" : fmt::format("rank {}", suspect), seconds(deadline));
+}
 
 /// The result of `make`, which may wait for other ranks without end. So it runs in a thread that is left behind if they never arrive;
 /// everything that the thread uses must be its own. (NCCL's non-blocking communicators do time out, but until 2.28 they start a thread for
@@ -55,7 +59,7 @@ ncclComm_t made_in_time(Nanoseconds deadline, int suspect, const std::string& wh
     throw PeerError(suspect, what, 0,
                     fmt::format("NCCL's {} took longer than {:.3g} s although all ranks had called it: {} was lost since, or "
                                 "comm.deadline_s is too short for it",
-                                what, seconds(deadline), suspect < 0 ? "one" : called(suspect)));
+                                what, seconds(deadline), suspect < 0 ? "one" : fmt::format("rank {}", suspect)));
   }
   thread.join();
   const Made made = future.get();
@@ -63,21 +67,73 @@ ncclComm_t made_in_time(Nanoseconds deadline, int suspect, const std::string& wh
   return made.communicator;
 }
 
+/// Host memory on its way through the GPU. It is copied on a separate stream: a copy waits for the earlier work of its stream, and the
+/// channel's stream may be waiting for a rank that never arrives.
+class Staged {
+ public:
+  Staged(const Buffer& host, cudaStream_t copies) : host_(host), copies_(copies) {
+    void* memory = nullptr;
+    require(cudaMallocAsync(&memory, std::max<std::size_t>(bytes(), 1), copies));
+    memory_ = Memory(memory, [copies](void* own) { cudaFreeAsync(own, copies); });
+    copy(memory, host.data, cudaMemcpyHostToDevice);
+  }
+
+  Buffer on_gpu() const { return {memory_.get(), host_.count, host_.dtype, nullptr}; }
+  void bring_back() const { copy(host_.data, memory_.get(), cudaMemcpyDeviceToHost); }
+
+ private:
+  std::size_t bytes() const { return static_cast<std::size_t>(host_.bytes()); }
+  void copy(void* to, const void* from, cudaMemcpyKind way) const {
+    require(cudaMemcpyAsync(to, from, bytes(), way, copies_));
+    require(cudaStreamSynchronize(copies_));
+  }
+
+  Buffer host_;
+  cudaStream_t copies_;
+  Memory memory_;
+};
+
+/// An NCCL communicator with its streams, shared by all its splits and works.
+struct Channel {
+  explicit Channel(ncclComm_t made) : communicator(made) {
+    require(cudaGetDevice(&device));
+    require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    require(cudaStreamCreateWithFlags(&copies, cudaStreamNonBlocking));
+  }
+  ~Channel() {
+    broken ? ncclCommAbort(communicator) : ncclCommDestroy(communicator);
+    given_up.clear();
+    cudaStreamDestroy(stream);
+    cudaStreamDestroy(copies);
+  }
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  void give_up(std::vector<Staged>& staged) {
+    const std::lock_guard lock(mutex);
+    std::ranges::move(staged, std::back_inserter(given_up));
+  }
+
+  ncclComm_t communicator;
+  int device = 0;
+  cudaStream_t stream = nullptr, copies = nullptr;
+  bool broken = false;
+  std::mutex mutex;
+  std::vector<Staged> given_up;  // NCCL may still write to these
+};
+
 class StreamWork final : public Work::State {
  public:
   /// `suspect`: the rank to name if it is not done in time; −1: NCCL does not say which.
   StreamWork(std::shared_ptr<Channel> channel, std::shared_ptr<const Judge> judge, const Call& call, std::vector<Staged> staged,
              int suspect)
-      : channel_(std::move(channel)), judge_(std::move(judge)), call_(call), staged_(std::move(staged)), suspect_(suspect) {
-    require(cudaEventRecord(done_->get(), channel_->stream));
-  }
-  /// Has the watchdog keep the deadline. The watchdog does not keep the channel: it is a part of it.
-  void be_watched(std::shared_ptr<const Event> filled) const {
-    channel_->watchdog->watch({.ready = std::move(filled),
-                               .done = done_,
-                               .check = [channel = channel_.get(), judge = judge_, call = call_, suspect = suspect_](Nanoseconds waited) {
-                                 check(*channel, *judge, call, suspect, waited);
-                               }});
+      : channel_(std::move(channel)),
+        judge_(std::move(judge)),
+        call_(call),
+        staged_(std::move(staged)),
+        suspect_(suspect),
+        began_(SteadyClock().now()) {
+    require(cudaEventRecord(done_.get(), channel_->stream));
   }
   ~StreamWork() override {
     if (!staged_.empty() && !done()) channel_->give_up(staged_);
@@ -85,41 +141,39 @@ class StreamWork final : public Work::State {
   StreamWork(const StreamWork&) = delete;
   StreamWork& operator=(const StreamWork&) = delete;
 
-  bool done() override { return cudaEventQuery(done_->get()) != cudaErrorNotReady; }
+  bool done() override { return cudaEventQuery(done_.get()) != cudaErrorNotReady; }
   void wait() override {
-    if (staged_.empty() && call_.operation.buffer.on_gpu) {  // what the caller puts on its stream from now on runs afterwards
-      channel_->watchdog->rethrow();
-      return require(cudaStreamWaitEvent(static_cast<cudaStream_t>(call_.operation.buffer.stream), done_->get()));
+    try {
+      for (; !done(); std::this_thread::yield()) check();
+    } catch (...) {
+      channel_->broken = true;
+      judge_->tell_launcher(std::current_exception());
+      throw;
     }
-    channel_->watchdog->settle();  // this operation is behind those that are watched
-    const Nanoseconds began = SteadyClock().now();
-    for (; !done(); std::this_thread::yield()) check(*channel_, *judge_, call_, suspect_, SteadyClock().now() - began);
-    channel_->watchdog->rethrow();  // an operation that was aborted is done too
-    require(cudaEventQuery(done_->get()));
-    if (!staged_.empty() && call_.operation.kind != Kind::send) staged_.front().bring_back();
+    require(cudaEventQuery(done_.get()));
+    if (!staged_.empty()) {
+      if (call_.operation.kind != Kind::send) staged_.front().bring_back();
+      return;
+    }
+    // What the caller puts on its stream from now on runs afterwards.
+    if (void* const stream = call_.operation.buffer.stream) require(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), done_.get()));
   }
   void abandon() override {
     if (!done()) channel_->broken = true;  // it ends with the channel, which is aborted
   }
 
  private:
+  [[noreturn]] void fail(const std::string& why) const {
+    throw PeerError(judge_->name(suspect_), std::string(name_of(call_.operation.kind)), call_.sequence,
+                    fmt::format("{} in {} (sequence {})", why, describe(call_.operation), call_.sequence));
+  }
   /// Throws if it can never be done.
-  static void check(Channel& channel, const Judge& judge, const Call& call, int suspect, Nanoseconds waited) {
-    const auto fail = [&](const std::string& why) {
-      throw PeerError(judge.name(suspect), std::string(name_of(call.operation.kind)), call.sequence,
-                      fmt::format("{} in {} (sequence {})", why, describe(call.operation), call.sequence));
-    };
-    try {
-      const std::string who = called(judge.name(suspect));
-      if (waited > call.operation.deadline) fail(fmt::format("{} did not come within {:.3g} s", who, seconds(call.operation.deadline)));
-      judge.check_loss(call, suspect);
-      const ncclResult_t state = channel.async_error();
-      if (state != ncclSuccess && state != ncclInProgress) fail(fmt::format("{}: {}", who, ncclGetErrorString(state)));
-    } catch (...) {
-      channel.broken = true;
-      judge.tell_launcher(std::current_exception());
-      throw;
-    }
+  void check() const {
+    ncclResult_t state = ncclSuccess;
+    ncclCommGetAsyncError(channel_->communicator, &state);
+    if (state != ncclSuccess && state != ncclInProgress) fail(ncclGetErrorString(state));
+    if (SteadyClock().now() - began_ > call_.operation.deadline) fail(did_not_come(judge_->name(suspect_), call_.operation.deadline));
+    judge_->check_loss(call_, suspect_);
   }
 
   std::shared_ptr<Channel> channel_;
@@ -127,7 +181,8 @@ class StreamWork final : public Work::State {
   Call call_;
   std::vector<Staged> staged_;  // for its buffer and its input
   int suspect_;
-  std::shared_ptr<const Event> done_ = std::make_shared<const Event>();
+  Nanoseconds began_;
+  Event done_;
 };
 
 class NcclCommunicator final : public Communicator {
@@ -156,24 +211,17 @@ class NcclCommunicator final : public Communicator {
     if (op.deadline.count() == 0) op.deadline = config_.deadline();
     const OnDevice on(channel_->device);
     std::vector<Staged> staged;
-    std::shared_ptr<const Event> filled;  // set: streams wait for it, not the host
     if (op.buffer.data && !op.buffer.on_gpu) {
       for (Buffer* part : {&op.buffer, &op.input})
         if (part->data) *part = staged.emplace_back(*part, channel_->copies).on_gpu();
     } else {  // the work that fills the buffer is already on the caller's stream
-      filled = std::make_shared<const Event>();
-      require(cudaEventRecord(filled->get(), static_cast<cudaStream_t>(op.buffer.stream)));
-      require(cudaStreamWaitEvent(channel_->stream, filled->get()));
+      const Event filled;
+      require(cudaEventRecord(filled.get(), static_cast<cudaStream_t>(op.buffer.stream)));
+      require(cudaStreamWaitEvent(channel_->stream, filled.get()));
     }
-    {
-      const std::lock_guard lock(channel_->calls);
-      channel_->watchdog->rethrow();
-      enqueue(op);
-    }
+    enqueue(op);
     const Call call{.operation = op, .sequence = ++sequence_, .rank = rank_, .ranks = size_};
-    const auto work = std::make_shared<StreamWork>(channel_, judge_, call, std::move(staged), suspect(op));
-    if (op.buffer.on_gpu && filled) work->be_watched(std::move(filled));
-    return Work(work);
+    return Work(std::make_shared<StreamWork>(channel_, judge_, call, std::move(staged), suspect(op)));
   }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
