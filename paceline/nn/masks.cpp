@@ -31,7 +31,9 @@ class HostMasks final : public Masks {
 
 class DeviceMasks final : public Masks {
  public:
-  explicit DeviceMasks(const c10::Device& device) : step_(at::zeros({1}, at::TensorOptions().dtype(at::kLong).device(device))) {}
+  explicit DeviceMasks(const c10::Device& device) : step_(at::zeros({1}, at::TensorOptions().dtype(at::kLong).device(device))) {
+    tensor::synchronize(device);  // steps are made on another stream, whose first number the zeros would overwrite
+  }
 
   std::uint64_t begin_step(std::int64_t step) override {
     step_.fill_(step);

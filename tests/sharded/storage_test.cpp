@@ -114,7 +114,8 @@ TEST(Fp32Gradients, AddUpMicroBatchesAsFp32Does) {
         };
         const at::Tensor exact = gradients_in(at::kFloat, at::kFloat);
         EXPECT_TRUE(at::equal(gradients_in(storage, at::kFloat), exact)) << network << ' ' << c10::toString(storage);
-        if (storage == at::kBFloat16) EXPECT_GT(relative(gradients_in(storage, storage), exact), 1e-4) << network;
+        if (storage == at::kHalf) continue;
+        EXPECT_GT(relative(gradients_in(storage, storage), exact), 1e-4) << network;
       }
 }
 
