@@ -17,8 +17,8 @@ RESULT_KEYS = ["workers", "steps", "epochs", "samples", "seconds", "samples_per_
 class Training(CliTest):
     def test_a_rate_far_above_what_the_optimizer_takes_is_warned_of(self):
         small = ["train", *SMALL, "train.epochs=1", "train.checkpoints=false"]
-        warned = self.run_paceline(*small, "optim.name=adamw").stderr  # with the default rate, which is for SGD
-        for fact in ["optim.rate=0.1 ", "100 times", "adamw", "optim.rate=0.001"]:
+        warned = self.run_paceline(*small, "optim.name=adamw").stderr  # with the demonstration's rate, which is for SGD
+        for fact in ["optim.rate=0.08 ", "80 times", "adamw", "optim.rate=0.001"]:
             self.assertIn(fact, warned)
         for words in (["optim.name=adamw", "optim.rate=0.01"], ["optim.name=sgd"]):
             self.assertNotIn("optim.rate", self.run_paceline(*small, *words).stderr)
