@@ -12,6 +12,7 @@
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
 #include "paceline/comm/engine.h"
+#include "paceline/step/recorded_step.h"
 #include "paceline/strategies/registry.h"
 #include "paceline/tensor/recorded.h"
 #include "paceline/train/step_memory.h"
@@ -85,7 +86,7 @@ Trainer::Trainer(const Recipe& recipe, const Environment& around)
       module_(made_.model),
       context_(context_of(recipe_, around_.workload, *module_, made_.stages, mesh_, around_.bus, around_.clock)),
       loss_(context_.loss),
-      evaluation_(module_->device(), records_evaluation()) {
+      evaluation_(std::make_unique<step::RecordedStep>(module_->device(), records_evaluation())) {
   if (leads()) warn_of_doubtful_settings(recipe_);
   context_.on_not_finite = [this](nn::Model& module, const at::Tensor& inputs, std::int64_t step) {
     const std::lock_guard lock(fault_mutex_);

@@ -13,12 +13,15 @@
 #include "paceline/comm/communicator.h"
 #include "paceline/observe/event.h"
 #include "paceline/observe/step_count.h"
-#include "paceline/step/recorded_step.h"
 #include "paceline/train/checkpointer.h"
 #include "paceline/train/diagnose.h"
 #include "paceline/train/feed.h"
 #include "paceline/train/from_recipe.h"
 #include "paceline/train/time_sheet.h"
+
+namespace paceline::step {
+class RecordedStep;
+}
 
 namespace paceline::train {
 
@@ -133,7 +136,7 @@ class Trainer {
   std::unique_ptr<step::Strategy> strategy_;
   step::Centralised* centralised_ = nullptr;  // the same, where it plays all workers by itself
   std::unique_ptr<Feed> training_feed_, test_feed_, statistics_feed_;
-  step::RecordedStep evaluation_;                                      // of a batch
+  std::unique_ptr<step::RecordedStep> evaluation_;                     // of a batch
   at::Tensor evaluation_sums_;                                         // [loss, right answers, metrics] double, on the device
   std::unique_ptr<Checkpointer> checkpointer_;                         // of run(), in its folder
   Checkpointer::Wish checkpoint_wish_ = Checkpointer::Wish::at_epoch;  // worker 0's, as of the last report

@@ -8,6 +8,7 @@
 
 #include "paceline/central/norm_reports.h"
 #include "paceline/pipeline/pipeline_pass.h"
+#include "paceline/step/recorded_step.h"
 #include "paceline/train/trainer.h"
 
 namespace paceline::train {
@@ -88,7 +89,7 @@ std::optional<Trainer::Score> Trainer::score() {
   while (const auto batch = test_feed_->next()) {
     stop = told_to_stop_at(seen++);
     if (stop) break;
-    evaluation_.run(*batch, [&] { evaluation_sums_.add_(pass->evaluate(*batch)); });
+    evaluation_->run(*batch, [&] { evaluation_sums_.add_(pass->evaluate(*batch)); });
     targets += batch->targets.numel();
   }
   const at::Tensor host = evaluation_sums_.cpu();
