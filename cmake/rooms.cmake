@@ -1,7 +1,7 @@
 # A room is a folder of paceline/: one static library, which may only include the rooms in its DEPS (ARCHITECTURE.md).
 #
 #   paceline_room(data DEPS base LIBS ZLIB::ZLIB)              a room without LibTorch: compiles in seconds
-#   paceline_room(observe DEPS base COLD)                      not time-critical: little optimisation
+#   paceline_room(observe DEPS base COLD)                      not time-critical: precompiled headers, little optimisation
 #   paceline_room(nn DEPS base graph tensor TORCH HOT x.cpp)   a room with LibTorch: precompiled headers, little optimisation
 #
 # Several files of a room are compiled as one (PACELINE_UNITY), so names that are local to a file must be unique in its room. ALONE lists files
@@ -61,13 +61,13 @@ endfunction()
 # The parts of LibTorch that nearly every file needs; all of <torch/torch.h> would cost each file seconds for unused templates. Even so, every
 # unit that includes them takes four seconds, because g++ instantiates what their inline functions need once per unit: hence large units.
 set(PACELINE_TORCH_HEADERS <ATen/ATen.h> <torch/nn/module.h>)
-# What nearly every other file needs.
+# What nearly every file of a room with little optimisation needs.
 set(PACELINE_PLAIN_HEADERS <algorithm> <array> <chrono> <cmath> <cstdint> <filesystem> <functional> <map> <memory> <mutex> <optional> <set>
     <span> <sstream> <string> <string_view> <unordered_map> <utility> <variant> <vector> <fmt/format.h>)
 # g++ takes a third less time for -O1 than for -O3. It accepts headers that were precompiled for the other, if both have the same options for
 # the processor; since version 13 it has one for x86 that -O3 implies and -O1 does not. But what it decides for several functions at once
-# follows the headers: units of -O1 take half as long again with headers of -O3, and units of -O3 inline less with headers of -O1. So those of
-# LibTorch, which matter most, are of -O1 like all units that use them.
+# follows the headers: units of -O1 take longer with headers of -O3, and units of -O3 inline less with headers of -O1. So precompiled headers
+# are of -O1 like all units that use them; to units of -O3 without LibTorch they would bring nothing (3% of a unit's time).
 set(PACELINE_COLD_OPTIONS $<$<COMPILE_LANGUAGE:CXX>:-O1>)
 include(CheckCXXCompilerFlag)
 check_cxx_compiler_flag(-munroll-only-small-loops PACELINE_UNROLLS_SMALL_LOOPS)
@@ -78,7 +78,7 @@ set(PACELINE_HOT_OPTIONS "")
 if(NOT PACELINE_SANITIZE)
   set(PACELINE_HOT_OPTIONS $<$<NOT:$<CONFIG:Debug>>:-O3>)
 endif()
-paceline_headers(paceline_plain_pch LIBS fmt::fmt HEADERS ${PACELINE_PLAIN_HEADERS})
+paceline_headers(paceline_plain_pch OPTIONS ${PACELINE_COLD_OPTIONS} LIBS fmt::fmt HEADERS ${PACELINE_PLAIN_HEADERS})
 if(PACELINE_TORCH)
   paceline_headers(paceline_torch_pch OPTIONS ${PACELINE_COLD_OPTIONS} LIBS Paceline::torch OpenMP::OpenMP_CXX HEADERS ${PACELINE_TORCH_HEADERS})
 endif()
@@ -109,7 +109,7 @@ function(paceline_room_library target sources)
   endif()
   if(room_TORCH)
     paceline_use_torch(${target})
-  elseif(NOT "OpenMP::OpenMP_CXX" IN_LIST room_LIBS AND NOT "ps" IN_LIST room_DEPS)  # g++ refuses headers precompiled without OpenMP
+  elseif(room_COLD)
     target_precompile_headers(${target} REUSE_FROM paceline_plain_pch)
   endif()
 endfunction()
