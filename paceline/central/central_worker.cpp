@@ -94,9 +94,9 @@ at::Tensor CentralWorker::pass(const step::Batch& batch, const std::function<voi
     return pass_.run(batch, batch.weight(1), cancels_ ? [this](auto&&...) { ask(); } : nn::GradientReady{}, told);
   // A recorded pass cannot be interrupted, so the report, which carries the loss, follows the whole pass.
   place_.copy_from(batch);
-  recorded_.run(place_, [&] { sums_ = pass_.run(place_, place_.weight(1)); });
-  told(sums_);
-  return sums_;
+  const at::Tensor sums = recorded_.result(place_, [&] { return pass_.run(place_, place_.weight(1)); });
+  told(sums);
+  return sums;
 }
 
 void CentralWorker::straggle(Nanoseconds began) {

@@ -154,7 +154,7 @@ bool VirtualExecutor::compute(int worker, const step::Batch& batch, const step::
   if (apart_) module().refresh();
   pass_.begin_step(point.step);
   if (norms_.any()) norms_.before_pass();
-  recorded_.run(batch, [&] { sums_ = pass_.run(batch, batch.weight(1)); });
+  sums_ = recorded_.result(batch, [&] { return pass_.run(batch, batch.weight(1)); });
   local.after_pass(std::min(context().micro_batches, batch.inputs.size(0)));
   player.targets = batch.targets.numel();
   newest_ = worker;

@@ -33,10 +33,14 @@ tensor::Recorded::Run RecordedStep::made(const Batch& batch, const std::function
   return recorded_.run(work);
 }
 
-void RecordedStep::run(const Batch& batch, BatchPass& pass, const std::function<void()>& work) {
-  const auto run = made(batch, work);
-  if (run == tensor::Recorded::Run::recorded) pass.was_recorded();
-  if (run == tensor::Recorded::Run::replayed) pass.was_replayed();
+at::Tensor RecordedStep::result(const Batch& batch, BatchPass* pass, const std::function<at::Tensor()>& work) {
+  using Run = tensor::Recorded::Run;
+  at::Tensor made_now;
+  const Run run = made(batch, [&] { made_now = work(); });
+  if (run == Run::recorded) recorded_result_ = made_now;
+  if (pass && run == Run::recorded) pass->was_recorded();
+  if (pass && run == Run::replayed) pass->was_replayed();
+  return run == Run::replayed ? recorded_result_ : made_now;
 }
 
 }  // namespace paceline::step

@@ -16,8 +16,10 @@ class RecordedStep {
   /// A batch in other memory or of another shape, like an epoch's last, is computed without the recording, which stays; if the next one is
   /// like it, the work is recorded anew. Ranks that record together record anew at once, since only some may see a difference.
   void run(const Batch& batch, const std::function<void()>& work) { made(batch, work); }
-  /// The same for work that runs `pass`, which sends as much in a replay as it sent when it was recorded.
-  void run(const Batch& batch, BatchPass& pass, const std::function<void()>& work);
+  /// The same for work that computes a tensor, which is returned: a replay writes the one that was recorded.
+  at::Tensor result(const Batch& batch, const std::function<at::Tensor()>& work) { return result(batch, nullptr, work); }
+  /// And for work that runs `pass`, which sends as much in a replay as it sent when it was recorded.
+  at::Tensor result(const Batch& batch, BatchPass& pass, const std::function<at::Tensor()>& work) { return result(batch, &pass, work); }
 
  private:
   struct Place {
@@ -28,8 +30,10 @@ class RecordedStep {
   };
 
   tensor::Recorded::Run made(const Batch& batch, const std::function<void()>& work);
+  at::Tensor result(const Batch& batch, BatchPass* pass, const std::function<at::Tensor()>& work);
 
   tensor::Recorded recorded_;
+  at::Tensor recorded_result_;  // where a replay writes
   bool together_ = false;
   Place usual_, latest_;  // of the batch that is recorded, and of the latest one
 };

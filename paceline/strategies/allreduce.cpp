@@ -67,10 +67,10 @@ class Allreduce final : public step::Strategy {
         {.rate = static_cast<float>(point.rate), .gradient_scale = static_cast<float>(1 / scale_.scale()), .step = point.step});
     const auto announce = [this](std::size_t first, std::size_t last) { lane_.ready(first, last); };
     part_ = 0, parts_ = stage() >= 2 ? pass_->parts_of(batch) : 1;
-    backward_.run(batch, *pass_, [&] {
+    const at::Tensor sums = backward_.result(batch, *pass_, [&] {
       const bool announces = on_cpu() || stage() >= 2;  // a recorded step can send nothing in the middle of its pass
-      sums_ =
-          pass_->run(batch, batch.weight(scale_.divisor(context_.workers())) * scale_.scale(), announces ? announce : nn::GradientReady());
+      return pass_->run(batch, batch.weight(scale_.divisor(context_.workers())) * scale_.scale(),
+                        announces ? announce : nn::GradientReady());
     });
     if (stage() < 2) finish_part();
     update_.run(batch, [&] {
@@ -80,7 +80,7 @@ class Allreduce final : public step::Strategy {
       context_.model.refresh();
     });
     if (tuner_.measured(seconds(context_.clock.now() - began))) apply_cut();
-    return {sums_, batch.targets.numel()};
+    return {sums, batch.targets.numel()};
   }
 
   void agree() override { statistics_.agree(); }
@@ -234,8 +234,7 @@ class Allreduce final : public step::Strategy {
   data_parallel::BucketTuner tuner_;
   std::int64_t sharded_bytes_ = 0;
   std::int64_t part_ = 0, parts_ = 1;  // micro-batches whose gradients are reduced one by one
-  at::Tensor sums_;
-  data_parallel::BucketLane lane_;  // last: its thread uses everything above
+  data_parallel::BucketLane lane_;     // last: its thread uses everything above
 };
 
 }  // namespace

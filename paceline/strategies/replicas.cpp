@@ -81,10 +81,12 @@ step::StepResult Replicas::step(const step::Batch& batch, const step::Point& poi
   pass_.begin_step(point.step);
   updater_.begin_step({.rate = static_cast<float>(point.rate), .step = point.step});
   const std::int64_t targets = batch.targets.numel();
-  recorded_.run(batch, pass_, [&] {
-    sums_ = pass_.run(batch, 1.0 / static_cast<double>(std::max<std::int64_t>(targets, 1)));  // the mean of the worker's own share
+  const at::Tensor sums = recorded_.result(batch, pass_, [&] {
+    // The mean of the worker's own share.
+    const at::Tensor scored = pass_.run(batch, 1.0 / static_cast<double>(std::max<std::int64_t>(targets, 1)));
     const step::PhaseSpan update(context_, "update");
     updater_.update_all();
+    return scored;
   });
   const Nanoseconds began = context_.clock.now();
   {
@@ -97,7 +99,7 @@ step::StepResult Replicas::step(const step::Batch& batch, const step::Point& poi
   const double spent = on_stream_.measures() ? 0 : seconds(context_.clock.now() - began);
   traffic_.exposed_s += spent, traffic_.communication_s += spent;
   context_.model.refresh();
-  return {sums_, targets};
+  return {sums, targets};
 }
 
 void Replicas::agree() {

@@ -56,7 +56,6 @@ class Replicas final : public step::Strategy {
   step::Updater updater_;
   data_parallel::WorkerStatistics statistics_;
   step::RecordedStep recorded_;
-  at::Tensor sums_;
   // This worker's own parameters and moments, while the module and the updater have the agreed ones.
   at::Tensor own_;
   std::vector<at::Tensor> own_moments_;

@@ -31,15 +31,15 @@ class Single final : public step::Strategy {
     updater_.begin_step(
         {.rate = static_cast<float>(point.rate), .gradient_scale = static_cast<float>(1 / scale_.scale()), .step = point.step});
     const auto work = [&] {
-      sums_ = pass_->run(batch, batch.weight(1) * scale_.scale());
+      const at::Tensor sums = pass_->run(batch, batch.weight(1) * scale_.scale());
       carryover_.apply(0, context_.model.arena().length());
       const step::PhaseSpan update(context_, "update");
       if (!scale_.on() || scale_.accepts(updater_.finite())) updater_.update_all();
       context_.model.refresh();
+      return sums;
     };
-    if (carryover_.any()) work();  // happens only once, so it must not be recorded
-    else recorded_.run(batch, *pass_, work);
-    return {sums_, batch.targets.numel()};
+    // What is carried over is applied only once, so it must not be recorded.
+    return {carryover_.any() ? work() : recorded_.result(batch, *pass_, work), batch.targets.numel()};
   }
 
   std::vector<step::NamedTensor> save() override {
@@ -62,7 +62,6 @@ class Single final : public step::Strategy {
   step::LossScale scale_;
   data_parallel::ResidualCarryover carryover_;
   step::RecordedStep recorded_;
-  at::Tensor sums_;
 };
 
 }  // namespace

@@ -35,6 +35,24 @@ TEST(RecordedStepOnGpu, AShorterBatchNowAndThenLeavesTheRecording) {
   EXPECT_EQ(sum.item<float>(), 6 * 8 + 7 * 3);
 }
 
+TEST(RecordedStepOnGpu, ReturnsWhatTheReplayWrote) {
+  if (!tensor::cuda_available()) GTEST_SKIP() << "no GPU here";
+  const c10::Device device(at::kCUDA, 0);
+  const tensor::OwnStream stream(device);
+  at::Tensor memory = at::zeros({8}, at::TensorOptions(device));
+  const Batch whole{.inputs = memory, .targets = {}, .global_samples = 8},
+      shorter{.inputs = memory.narrow(0, 0, 3), .targets = {}, .global_samples = 3};
+  RecordedStep step(device, true);
+  float value = 0;
+  const auto sum = [&](const Batch& batch) {
+    memory.fill_(++value);
+    return step.result(batch, [&] { return batch.inputs.sum(); }).item<float>();
+  };
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(sum(whole), 8 * value) << i;
+  EXPECT_EQ(sum(shorter), 3 * value);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(sum(whole), 8 * value) << "after a shorter batch";
+}
+
 }  // namespace
 }  // namespace paceline::step
 
