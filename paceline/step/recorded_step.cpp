@@ -20,10 +20,11 @@ RecordedStep::RecordedStep(const Context& context, bool record)
     : recorded_(context.model.device(), record, company_of(context.mesh.tensor())), together_(context.mesh.tensor().size() > 1) {}
 
 tensor::Recorded::Run RecordedStep::made(const Batch& batch, const std::function<void()>& work) {
-  const Place place{batch.inputs.data_ptr(), batch.inputs.sizes().vec(), batch.global_samples};
+  const Place place{batch.inputs.data_ptr(), batch.targets.defined() ? batch.targets.data_ptr() : nullptr, batch.inputs.sizes().vec(),
+                    batch.global_samples};
   const Place before = std::exchange(latest_, place);
   if (place != usual_) {
-    if (!together_ && before == usual_ && usual_.memory) {
+    if (!together_ && before == usual_ && usual_.inputs) {
       work();
       return tensor::Recorded::Run::called;
     }

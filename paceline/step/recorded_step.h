@@ -23,7 +23,7 @@ class RecordedStep {
 
  private:
   struct Place {
-    void* memory = nullptr;
+    void *inputs = nullptr, *targets = nullptr;
     std::vector<std::int64_t> shape;
     std::int64_t global_samples = 0;
     bool operator==(const Place&) const = default;
