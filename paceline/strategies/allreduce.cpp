@@ -124,6 +124,7 @@ class Allreduce final : public step::Strategy {
     const auto found = std::ranges::find_if(entries, &tensor::Entry::is_private);
     return {.workers = context_.workers(),
             .hosts = context_.comm().topology().hosts,
+            .tensor = context_.mesh.tensor().size(),
             .on_cpu = on_cpu(),
             .direct_sums = comm::engine_of(context_.comm().engine()).shares_memory && schedule::runs_in_shared_memory(own_.algorithm),
             .shaped = own_.shaped,

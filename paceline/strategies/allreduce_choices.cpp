@@ -72,7 +72,7 @@ AllreduceChoices choose(const StrategyConfig& config, const AllreduceFacts& fact
   // Between the layers of a pass, workers arrive at different times, so in stage 2 they synchronise no more often than necessary.
   const bool meets_in_pass = facts.workers > 1 && facts.zero == 2 && !choices.cuts.front().overlap;
   choices.updates_at_end = facts.clips || !facts.on_cpu || facts.scales_loss || meets_in_pass ||
-                           ((choices.sharded || !facts.private_entry.empty()) && !facts.elementwise);
+                           ((choices.sharded || facts.tensor > 1 || !facts.private_entry.empty()) && !facts.elementwise);
   return choices;
 }
 

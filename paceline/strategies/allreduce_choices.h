@@ -12,6 +12,7 @@ namespace paceline::strategies {
 
 struct AllreduceFacts {
   int workers = 1, hosts = 1;  // along the data axis
+  int tensor = 1;              // ranks that divide layers
   bool on_cpu = true;
   bool direct_sums = true;  // ranks of a host reduce in shared memory, so that one algorithm serves all collectives
   bool shaped = false;      // links are slowed down artificially

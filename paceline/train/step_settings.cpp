@@ -146,6 +146,7 @@ RecipeStep step_of(const Recipe& recipe, const graph::Graph& graph, const RunPla
   }
   const auto has_private = [](const schedule::ProgramModel::Unit& unit) { return unit.private_parameters() > 0; };
   strategies::AllreduceFacts facts = facts_of(recipe, settings.data, place);
+  facts.tensor = settings.tensor;
   facts.private_entry = std::ranges::any_of(step.model.units, has_private) ? "experts" : "";
   facts.bytes = step.model.parameters() * 4;
   const strategies::AllreduceChoices choices = choose(recipe.strategy, facts);

@@ -15,6 +15,7 @@ TEST(AllreduceChoices, NormsOfPiecesWaitForAllGradients) {
   for (const int zero : {1, 3}) EXPECT_TRUE(waits({.workers = 2, .zero = zero})) << zero;
   EXPECT_TRUE(waits({.workers = 2}, {.update = "sharded"}));
   EXPECT_TRUE(waits({.workers = 2, .private_entry = "h.1.experts"}));
+  EXPECT_TRUE(waits({.workers = 2, .tensor = 2}));
   EXPECT_FALSE(waits({.workers = 2})) << "whole tensors are updated as their buckets arrive";
   EXPECT_FALSE(choose({}, {.workers = 2, .zero = 1}).updates_at_end) << "without norms, any part is updated when it arrives";
 }

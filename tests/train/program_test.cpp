@@ -282,6 +282,7 @@ const ProgramCase kProgramCases[] = {
     {"lars", {"parallel.data=2", "optim.name=lars"}},
     {"lars_zero", {"parallel.data=2", "parallel.zero=1", "optim.name=lars"}},
     {"lamb_tensor", {"parallel.tensor=2", "parallel.data=2", "parallel.zero=2", "model.network=gpt", "optim.name=lamb"}},
+    {"lamb_tensor_data", {"parallel.tensor=2", "parallel.data=2", "model.network=gpt", "optim.name=lamb"}},
     {"lamb_clipped", {"parallel.tensor=2", "model.network=gpt", "optim.name=lamb", "optim.clip_norm=1"}},
     {"tied", {"parallel.pipeline=2", "model.network=gpt", "model.tied=true", "train.micro_batches=2"}},
     {"tied_data", {"parallel.pipeline=4", "parallel.data=2", "model.network=gpt", "model.tied=true", "train.micro_batches=4"}},
