@@ -27,7 +27,11 @@ void ConcurrentServer::join(int worker) {
     const std::scoped_lock both(state_, memory_);
     const int changes = presence(worker).changes + 1;
     const bool expected = presence(worker).expected;
-    presence(worker) = {.here = true, .returns = began_again_ && changes == 1 && !expected, .changes = changes, .heard = clock_.now()};
+    presence(worker) = {.here = true,
+                        .returns = began_again_ && changes == 1 && !expected,
+                        .changes = changes,
+                        .assigned = presence(worker).assigned,
+                        .heard = clock_.now()};
     if (presence(worker).returns) return;
     note(expected ? Journal::Kind::returned : Journal::Kind::joined, worker);
     if (expected) server_->returned(worker);
@@ -55,7 +59,7 @@ bool ConcurrentServer::lose(int worker) {
     if (lost.expected || !limits_.started_again || !server_->synchronous() || !lost.here || lost.returns) return lost.expected;
     note(Journal::Kind::lost, worker);
     server_->interrupted(worker);
-    lost = {.here = true, .expected = true, .changes = lost.changes + 1, .heard = clock_.now()};
+    lost = {.here = true, .expected = true, .changes = lost.changes + 1, .assigned = lost.assigned, .heard = clock_.now()};
     return true;
   }();
   if (keeps_place) changed_.notify_all();

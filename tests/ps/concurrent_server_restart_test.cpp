@@ -96,6 +96,18 @@ TEST(ConcurrentServer, AMinibatchThatALostServerAssignedCountsForNothing) {
   EXPECT_EQ(parameters_of(*concurrent), Floats(6, -1));
 }
 
+/// A worker that was cut off repeats its pull and computes the same minibatch, which this server assigned.
+TEST(ConcurrentServer, AMinibatchStaysAssignedToAWorkerThatWasCutOff) {
+  const auto concurrent = make_concurrent(with("asp"), 2, 6);
+  concurrent->assigns();
+  Floats one(6, 1);
+  concurrent->join(0);
+  concurrent->assign(0, 8);
+  concurrent->lose(0), concurrent->join(0);
+  EXPECT_EQ(outcome_of_pull(*concurrent, 0), "");
+  EXPECT_EQ(concurrent->push(0, one.data(), {.rate = 1, .number = 8}), applied(1));
+}
+
 TEST(ConcurrentServer, TheOnlyServerWaitsForThoseWhoWereThere) {
   const auto lost = make_concurrent(with("bsp"), 2, 6);
   const auto concurrent = begun_again(*lost, with("bsp"), 2, 6);
