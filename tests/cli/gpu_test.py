@@ -64,7 +64,7 @@ class SharedGpu(CliTest):
                 self.assertEqual((recorded["test_loss"], recorded["test_accuracy"]), (plain["test_loss"], plain["test_accuracy"]))
 
     def test_compressed_gradients(self):
-        """Kernels and the way through the host: processes have the bits of threads, and the loss is that of a CPU, whose codes these are."""
+        """Kernels: processes have the bits of threads, and the loss is that of a CPU, whose codes these are."""
         for compression in ["fp16", "bf16", "int8", "dynamic8", "onebit", "sign", "ternary", "threshold", "topk", "dgc", "powersgd"]:
             with self.subTest(compression=compression):
                 words = ["strategy.name=allreduce", f"comm.compression={compression}"]
