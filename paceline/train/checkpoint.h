@@ -72,7 +72,8 @@ void restore(std::span<const NamedTensor> saved, std::span<const NamedTensor> ta
 std::string state_hash(std::span<const NamedTensor> tensors);
 /// The same if other processes hold parts of it; of the tensors whose names begin like this. HolderGone.
 std::string state_hash(std::span<const NamedTensor> tensors, const OtherParts& others, std::string_view beginning = {});
-/// The same if each worker has a part: the hash is passed from one to the next, and no tensor is. Collective.
+/// The same if each worker has a part: the hash is passed from one to the next. Only tensors whose parts interleave (columns) are sent
+/// themselves, one at a time. Collective.
 std::string state_hash(std::span<const NamedTensor> tensors, comm::Communicator& comm);
 
 }  // namespace paceline::train
