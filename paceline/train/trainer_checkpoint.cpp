@@ -95,10 +95,11 @@ void Trainer::resume(const Checkpoint& checkpoint, const std::string& source) {
 }
 
 std::unique_ptr<Checkpointer> Trainer::make_checkpointer() const {
-  // Until one has been written: parameters and two moments, divided among the workers, at what a slow disk's cache takes.
+  // Until one has been written: parameters and two moments, divided among those that have the same part of the model, at what a slow disk's
+  // cache takes.
   constexpr double kCopies = 3, kBytesPerSecond = 5e8;
   const tensor::Arena& arena = module_->arena();
-  const auto bytes = kCopies * static_cast<double>(arena.length() * 4) / static_cast<double>(comm_->size());
+  const auto bytes = kCopies * static_cast<double>(arena.length() * 4) / static_cast<double>(mesh_.data().size());
   const Checkpointer::Settings settings{.share = recipe_.train.checkpoint_share,
                                         .guess = bytes / kBytesPerSecond,
                                         .keep = recipe_.train.keep,
