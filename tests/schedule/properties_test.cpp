@@ -32,7 +32,7 @@ std::vector<Problem> problems(const Case& test, int size, std::vector<std::int64
   const bool rooted = test.collective == Collective::broadcast || test.collective == Collective::reduce;
   std::set<int> roots = {0}, hosts = {1};
   if (rooted) roots.insert({size / 2, size - 1});
-  if (test.key == "hierarchical") hosts.insert({2, 3, 4, 64});
+  if (algorithm_for(test.key, test.collective).make.by_host) hosts.insert({2, 3, 4, 64});
   if (test.key == "direct" && test.collective == Collective::reduce) hosts.insert(64);
   if (test.collective == Collective::barrier) counts = {0};
   std::vector<Problem> all;
