@@ -66,6 +66,7 @@ class Updater {
   struct SharedSquares {
     comm::Communicator* axis;
     at::Tensor entries;  // their indices
+    at::Tensor sums;     // [entries, 2]: their rows of squares_, on their way
   };
 
   int rank() const { return comm_ ? comm_->rank() : 0; }

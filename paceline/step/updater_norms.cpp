@@ -45,7 +45,9 @@ void Updater::share_squares() {
     std::vector<std::int64_t> entries;
     for (std::size_t i = 0; i < arena_.entries().size(); ++i)
       if (shares(arena_.entries()[i])) entries.push_back(static_cast<std::int64_t>(i));
-    if (axis.size() > 1 && !entries.empty()) shared_squares_.push_back({&axis, at::tensor(entries).to(squares_.device())});
+    if (axis.size() == 1 || entries.empty()) return;
+    const at::Tensor sums = at::empty({std::ssize(entries), 2}, squares_.options());
+    shared_squares_.push_back({&axis, at::tensor(entries).to(squares_.device()), sums});
   };
   share(*comm_, [&](const tensor::Entry& entry) { return !owners_.shared() || entry.is_private(); });
   share(mesh_->tensor(), sliced_by_tensor_rank);
@@ -56,7 +58,8 @@ void Updater::update_adapted() {
   const auto stretch = [](const tensor::Shard::Held& held) { return optim::Stretch{held.begin, held.end, held.place}; };
   for (const tensor::Shard::Held& held : shard_.held()) optimizer_.measure(gradients(), stretch(held), hyper_, stream(), clips(), squares);
   for (const SharedSquares& shared : shared_squares_) {
-    const at::Tensor sums = squares_.index_select(0, shared.entries);
+    at::Tensor sums = shared.sums;
+    at::index_select_out(sums, squares_, 0, shared.entries);
     shared.axis->run(comm::allreduce(sums));
     squares_.index_copy_(0, shared.entries, sums);
   }
