@@ -235,10 +235,12 @@ void validate_mesh(const Recipe& recipe) {
   if (splits && parallel.pipeline != 1) require_together(recipe, fmt::format("parallel.pipeline={}", parallel.pipeline));
   if (splits && parallel.tensor != 1) require_together(recipe, fmt::format("parallel.tensor={}", parallel.tensor));
   if (parallel.zero > 0) require_together(recipe, fmt::format("parallel.zero={}", parallel.zero));
-  if (const std::int64_t share = recipe.data.batch / sharing; parallel.pipeline > 1 && recipe.train.micro_batches > share)
-    throw ConfigError(fmt::format(
-        "train.micro_batches={} is more than the {} that each of {} pipelines gets of data.batch={}; use train.micro_batches={}",
-        recipe.train.micro_batches, plural(share, "sample"), sharing, recipe.data.batch, std::max<std::int64_t>(share, 1)));
+  const std::int64_t all = parallel.workers > 0 ? parallel.workers : parallel.workers_of_mesh();
+  const std::int64_t share = recipe.data.batch / sharing, parts = recipe.train.micro_batches;
+  if (parts > share && comm::resolved(parallel.mesh(), static_cast<int>(all)).pipeline > 1)
+    throw ConfigError(fmt::format("train.micro_batches={} is more than the {} that each of {} pipelines gets of data.batch={}; use {}={}",
+                                  parts, plural(share, "sample"), sharing, recipe.data.batch,
+                                  share > 0 ? "train.micro_batches" : "data.batch", share > 0 ? share : sharing * parts));
   if (parallel.hybrid != "none") validate_hybrid(recipe);
   if (splits && recipe.strategy.batch_norm == "sync")
     throw MeshRefusal("strategy.batch_norm=sync supports only data-parallel workers; use ", "parallel.pipeline=1 and parallel.tensor=1");
@@ -274,12 +276,11 @@ void validate(const Recipe& recipe) {
     require_together(recipe, fmt::format("train.storage={}", recipe.train.storage));
     if (recipe.comm.compression != "none" && recipe.train.stored_gradients() != "fp32")
       throw ConfigError(fmt::format(
-          "train.storage={} with comm.compression={}: compressors need fp32 gradients; use train.gradients=fp32, or leave one of "
-          "them out",
+          "train.storage={} with comm.compression={}: compressors need fp32 gradients; use train.gradients=fp32, or leave one out",
           recipe.train.storage, recipe.comm.compression));
   }
   if (recipe.train.micro_batches > recipe.data.batch)
-    throw ConfigError(fmt::format("train.micro_batches={} is more than data.batch={}; a part needs at least one sample",
+    throw ConfigError(fmt::format("train.micro_batches={0} is more than data.batch={1}; use train.micro_batches={1}",
                                   recipe.train.micro_batches, recipe.data.batch));
   shared_batch(recipe, recipe.data.batch);
   if (recipe.strategy.batch_norm == "sync" && recipe.parallel.workers > 1 && recipe.data.uneven != "pad" &&

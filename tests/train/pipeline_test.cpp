@@ -159,6 +159,13 @@ TEST(PipelinedRun, WhatCannotBeIsRefusedWithTheNearestChoice) {
   EXPECT_THAT(refusal([](Recipe& recipe) { recipe.parallel.schedule = "1f2b"; }), HasSubstr("1f1b"));
   EXPECT_THAT(refusal([](Recipe& recipe) { recipe.parallel.data = 8, recipe.train.micro_batches = 4; }),
               AllOf(HasSubstr("train.micro_batches=4"), HasSubstr("data.batch=16"), HasSubstr("train.micro_batches=2")));
+  EXPECT_THAT(refusal([](Recipe& recipe) { recipe.parallel.data = 32, recipe.train.micro_batches = 2; }),
+              AllOf(HasSubstr("0 samples"), HasSubstr("data.batch=16"), HasSubstr("use data.batch=64")));
+  EXPECT_THAT(refusal([](Recipe& recipe) {
+                recipe.parallel.workers = 16, recipe.parallel.data = 8, recipe.parallel.pipeline = 0, recipe.train.micro_batches = 4;
+              }),
+              HasSubstr("use train.micro_batches=2"))
+      << "0: the rest";
 }
 
 }  // namespace

@@ -103,7 +103,7 @@ TEST(Validate, RefusesWhatNoSingleFieldCanSee) {
               AllOf(HasSubstr("parallel.pipeline=2"), HasSubstr("asgd"), Not(HasSubstr("parallel.tensor"))));
   EXPECT_THAT(refused([](Recipe& r) { r.parallel.workers = 3; }), AllOf(HasSubstr("data.batch=15 or 18"), HasSubstr("data.uneven=pad")));
   EXPECT_THAT(refused([](Recipe& r) { r.train.micro_batches = 17; }),
-              AllOf(HasSubstr("train.micro_batches=17"), HasSubstr("data.batch=16")));
+              AllOf(HasSubstr("train.micro_batches=17"), HasSubstr("data.batch=16"), HasSubstr("use train.micro_batches=16")));
   EXPECT_THAT(refused([](Recipe& r) {
                 r.optim.nesterov = true;
                 r.optim.momentum = 0;
