@@ -145,14 +145,15 @@ void require_memory(const Recipe& recipe, nn::Model& model, const memory::Plan& 
   };
   const std::int64_t bytes = bytes_in(plan.zero);
   if (limit.bytes <= 0 || bytes <= allowed) return;
+  const int last_stage = model.units().size() > 1 ? 3 : 2;  // the third gathers unit by unit
   int stage = plan.zero;
   const bool shards = strategies::has_buckets(strategies::resolve(recipe.strategy.name, plan.data));
-  while (shards && stage < 3 && bytes_in(stage) > allowed) ++stage;
+  while (shards && stage < last_stage && bytes_in(stage) > allowed) ++stage;
   throw ConfigError(
       fmt::format("the parameters, gradients and moments of this program's module take {} on each of {} ranks, but {} allows {}; use {}",
                   memory::readable(bytes), plan.ranks(), limit.source, memory::readable(allowed),
                   bytes_in(stage) <= allowed ? fmt::format("parallel.zero={}", stage)
-                  : shards                   ? "parallel.zero=3 on more ranks, or a smaller module"
+                  : shards                   ? fmt::format("parallel.zero={} on more ranks, or a smaller module", last_stage)
                                              : "strategy.name=allreduce with parallel.zero, or a smaller module"));
 }
 

@@ -103,16 +103,18 @@ TEST(Workload, SynchronisedBatchNormsSeeTheWholeBatch) {
 // 112 parameters with their padding, and as many gradients and momenta, of 4 bytes each.
 TEST(Workload, AModuleLargerThanTheMemoryIsRefusedWithAStageThatFits) {
   const Folder folder;
-  const auto trained_in = [&](double gigabytes, std::int64_t zero) {
+  const auto trained_in = [&](double gigabytes, std::int64_t zero, bool one_unit = false) {
     Recipe recipe = small_recipe();
     recipe.optim.momentum = 0.9;
     recipe.train.memory_gb = gigabytes, recipe.parallel.zero = zero;
-    train(recipe, regression(/*with_norm=*/false), 2, folder.path());
+    train(recipe, regression(/*with_norm=*/one_unit), 2, folder.path());
   };
   EXPECT_THAT(message_of<ConfigError>([&] { trained_in(1e-6, 0); }),
               testing::AllOf(HasSubstr("train.memory_gb"), HasSubstr("2 ranks"), HasSubstr("use parallel.zero=2")));
   EXPECT_NO_THROW(trained_in(1e-6, 2));
-  EXPECT_THAT(message_of<ConfigError>([&] { trained_in(1e-8, 2); }), HasSubstr("more ranks"));
+  EXPECT_THAT(message_of<ConfigError>([&] { trained_in(1e-8, 2); }), HasSubstr("parallel.zero=3 on more ranks"));
+  EXPECT_THAT(message_of<ConfigError>([&] { trained_in(1e-6, 0, /*one_unit=*/true); }), HasSubstr("parallel.zero=2 on more ranks"))
+      << "stage 3 would fit, but needs several units";
 }
 
 TEST(Workload, RefusesWhatItCannotHave) {
