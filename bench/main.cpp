@@ -15,8 +15,8 @@
 #include "paceline/base/files.h"
 #include "paceline/base/run_program.h"
 #include "paceline/observe/chart.h"
+#include "paceline/observe/formatting.h"
 #include "paceline/observe/measuring_line.h"
-#include "paceline/observe/text.h"
 #include "paceline/schedule/schedule.h"
 #include "paceline/tensor/device.h"
 

@@ -14,7 +14,7 @@
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
 #include "paceline/base/suggest.h"
-#include "paceline/observe/text.h"
+#include "paceline/observe/formatting.h"
 #include "paceline/schedule/drawing.h"
 #include "paceline/schedule/pipeline.h"
 

@@ -12,8 +12,8 @@
 #include "command.h"
 #include "paceline/base/files.h"
 #include "paceline/launch/output.h"
+#include "paceline/observe/formatting.h"
 #include "paceline/observe/terminal.h"
-#include "paceline/observe/text.h"
 #include "paceline/schedule/pipeline_drawing.h"
 #include "paceline/schedule/pipeline_play.h"
 

@@ -9,7 +9,7 @@
 #include "command.h"
 #include "paceline/base/error.h"
 #include "paceline/observe/elapsed_line.h"
-#include "paceline/observe/text.h"
+#include "paceline/observe/formatting.h"
 #include "paceline/train/checkpoint.h"
 #include "paceline/train/weights.h"
 

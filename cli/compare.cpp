@@ -11,8 +11,8 @@
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
 #include "paceline/base/log.h"
+#include "paceline/observe/formatting.h"
 #include "paceline/observe/measuring_line.h"
-#include "paceline/observe/text.h"
 #include "paceline/tensor/device.h"
 
 namespace paceline::cli {

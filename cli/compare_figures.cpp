@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "compare_report.h"
-#include "paceline/observe/text.h"
+#include "paceline/observe/formatting.h"
 
 namespace paceline::cli {
 namespace {

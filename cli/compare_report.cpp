@@ -10,7 +10,7 @@
 
 #include "paceline/base/files.h"
 #include "paceline/base/text.h"
-#include "paceline/observe/text.h"
+#include "paceline/observe/formatting.h"
 
 namespace paceline::cli {
 namespace {

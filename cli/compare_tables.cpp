@@ -7,7 +7,7 @@
 
 #include "compare_report.h"
 #include "paceline/base/text.h"
-#include "paceline/observe/text.h"
+#include "paceline/observe/formatting.h"
 #include "paceline/train/predictor_scores.h"
 
 namespace paceline::cli {

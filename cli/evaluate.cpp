@@ -6,8 +6,8 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "paceline/observe/formatting.h"
 #include "paceline/observe/measuring_line.h"
-#include "paceline/observe/text.h"
 #include "trained.h"
 
 namespace paceline::cli {

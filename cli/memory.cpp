@@ -10,7 +10,7 @@
 #include "paceline/base/error.h"
 #include "paceline/memory/fit.h"
 #include "paceline/observe/elapsed_line.h"
-#include "paceline/observe/text.h"
+#include "paceline/observe/formatting.h"
 #include "paceline/program/train_plan.h"
 #include "paceline/train/from_recipe.h"
 #include "paceline/train/memory_measure.h"

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "paceline/memory/estimate.h"
-#include "paceline/observe/text.h"
+#include "paceline/observe/formatting.h"
 
 namespace paceline::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "paceline/base/error.h"
-#include "paceline/observe/text.h"
+#include "paceline/observe/formatting.h"
 #include "trained.h"
 
 namespace paceline::cli {

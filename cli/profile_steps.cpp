@@ -9,7 +9,7 @@
 #include "command.h"
 #include "paceline/base/error.h"
 #include "paceline/base/text.h"
-#include "paceline/observe/text.h"
+#include "paceline/observe/formatting.h"
 #include "paceline/perf/run_steps.h"
 #include "paceline/train/predicted_time.h"
 #include "paceline/train/step_correction.h"

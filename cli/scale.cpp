@@ -20,8 +20,8 @@
 #include "paceline/base/files.h"
 #include "paceline/base/log.h"
 #include "paceline/observe/chart.h"
+#include "paceline/observe/formatting.h"
 #include "paceline/observe/measuring_line.h"
-#include "paceline/observe/text.h"
 #include "paceline/train/recipe.h"
 
 namespace paceline::cli {

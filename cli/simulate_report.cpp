@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "paceline/observe/chart.h"
-#include "paceline/observe/text.h"
+#include "paceline/observe/formatting.h"
 
 namespace paceline::cli {
 namespace {

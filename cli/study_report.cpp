@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "paceline/base/text.h"
-#include "paceline/observe/text.h"
+#include "paceline/observe/formatting.h"
 
 namespace paceline::cli {
 namespace {

@@ -11,8 +11,8 @@
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
 #include "paceline/data/tokenize.h"
+#include "paceline/observe/formatting.h"
 #include "paceline/observe/measuring_line.h"
-#include "paceline/observe/text.h"
 
 namespace paceline::cli {
 namespace {

@@ -10,7 +10,7 @@
 #include "command.h"
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
-#include "paceline/observe/text.h"
+#include "paceline/observe/formatting.h"
 #include "paceline/observe/verification.h"
 #include "paceline/train/planned.h"
 #include "verify_learn.h"

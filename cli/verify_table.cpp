@@ -7,7 +7,7 @@
 
 #include "paceline/base/files.h"
 #include "paceline/observe/elapsed_line.h"
-#include "paceline/observe/text.h"
+#include "paceline/observe/formatting.h"
 #include "paceline/perf/calibrate.h"
 #include "paceline/strategies/registry.h"
 #include "plan_report.h"

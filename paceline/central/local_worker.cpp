@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "paceline/step/finite.h"
+#include "paceline/step/finite_tensors.h"
 
 namespace paceline::central {
 

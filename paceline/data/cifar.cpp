@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "paceline/data/files.h"
+#include "paceline/data/dataset_files.h"
 #include "paceline/data/sets.h"
 
 namespace paceline::data {

@@ -12,7 +12,7 @@
 #include <cmath>
 
 #include "paceline/base/files.h"
-#include "paceline/data/files.h"
+#include "paceline/data/dataset_files.h"
 #include "paceline/data/image_input.h"
 #include "paceline/data/sets.h"
 

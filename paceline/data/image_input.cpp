@@ -6,7 +6,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
-#include "paceline/data/files.h"
+#include "paceline/data/dataset_files.h"
 #include "paceline/data/resize.h"
 
 namespace paceline::data {

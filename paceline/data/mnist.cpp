@@ -1,7 +1,7 @@
 // mnist: handwritten digits (LeCun, Cortes, Burges), and other sets in the same format (Fashion-MNIST, KMNIST).
 #include <fmt/format.h>
 
-#include "paceline/data/files.h"
+#include "paceline/data/dataset_files.h"
 #include "paceline/data/idx.h"
 #include "paceline/data/image_set.h"
 #include "paceline/data/sets.h"

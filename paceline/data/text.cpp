@@ -9,7 +9,7 @@
 #include <array>
 
 #include "paceline/base/files.h"
-#include "paceline/data/files.h"
+#include "paceline/data/dataset_files.h"
 #include "paceline/data/sets.h"
 #include "paceline/data/tokenizer.h"
 #include "paceline/data/windows.h"

@@ -10,7 +10,7 @@
 
 #include <algorithm>
 
-#include "paceline/data/files.h"
+#include "paceline/data/dataset_files.h"
 #include "paceline/data/sets.h"
 #include "paceline/data/token_file.h"
 #include "paceline/data/tokenizer.h"

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "paceline/observe/chart_axis.h"
-#include "paceline/observe/text.h"
+#include "paceline/observe/formatting.h"
 
 namespace paceline::observe {
 namespace {

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "paceline/base/files.h"
+#include "paceline/observe/formatting.h"
 #include "paceline/observe/metrics.h"
-#include "paceline/observe/text.h"
 
 namespace paceline::observe {
 namespace {

@@ -1,6 +1,6 @@
 #include "paceline/observe/measuring_line.h"
 
-#include "paceline/observe/text.h"
+#include "paceline/observe/formatting.h"
 
 namespace paceline::observe {
 

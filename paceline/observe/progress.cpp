@@ -11,7 +11,7 @@
 
 #include <fmt/format.h>
 
-#include "paceline/observe/text.h"
+#include "paceline/observe/formatting.h"
 
 namespace paceline::observe {
 namespace {

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "paceline/observe/text.h"
+#include "paceline/observe/formatting.h"
 
 namespace paceline::observe {
 namespace {

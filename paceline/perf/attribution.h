@@ -1,8 +1,8 @@
 // Where the time of a played stage went.
 #pragma once
 
-#include "paceline/perf/cost.h"
 #include "paceline/perf/play.h"
+#include "paceline/perf/step_cost.h"
 
 namespace paceline::perf {
 

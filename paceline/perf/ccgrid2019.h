@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "paceline/perf/collectives.h"
+#include "paceline/perf/closed_forms.h"
 #include "paceline/perf/step_time.h"
 
 namespace paceline::perf {

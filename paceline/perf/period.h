@@ -1,7 +1,7 @@
 // Steps of workers that meet every few steps: what one costs on average.
 #pragma once
 
-#include "paceline/perf/cost.h"
+#include "paceline/perf/step_cost.h"
 
 namespace paceline::perf {
 

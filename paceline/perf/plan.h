@@ -1,7 +1,7 @@
 // The planner: which way of training is the fastest on a cluster. It searches data × tensor × pipeline × ZeRO × micro-batches × schedule ×
 // recomputation × bucket × compression, drops what does not fit a device's memory (memory/estimate.h), and costs the rest by the step
-// programs that the strategies state themselves (schedule/program.h, cost.h). The collective algorithm is chosen for each message by its
-// cost, as `comm` does. docs/planner.md is the user's view.
+// programs that the strategies state themselves (schedule/program.h, step_cost.h). The collective algorithm is chosen for each message by
+// its cost, as `comm` does. docs/planner.md is the user's view.
 //
 // Plans that compute the same as one worker with the whole batch stand in one list. Those that lose bits of gradients on the way, or use
 // stale ones, stand in another: their throughput says nothing about the accuracy that comes of it.
@@ -16,7 +16,7 @@
 
 #include "paceline/graph/graph.h"
 #include "paceline/memory/estimate.h"
-#include "paceline/perf/cost.h"
+#include "paceline/perf/step_cost.h"
 
 namespace paceline::perf {
 

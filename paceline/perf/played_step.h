@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "paceline/perf/cost.h"
+#include "paceline/perf/step_cost.h"
 
 namespace paceline::perf {
 

@@ -6,9 +6,9 @@
 #include <unordered_map>
 
 #include "paceline/perf/collective_costs.h"
-#include "paceline/perf/cost.h"
 #include "paceline/perf/placement.h"
 #include "paceline/perf/servers.h"
+#include "paceline/perf/step_cost.h"
 
 namespace paceline::perf {
 

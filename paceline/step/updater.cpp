@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
-#include "paceline/step/finite.h"
+#include "paceline/step/finite_tensors.h"
 #include "paceline/tensor/read_back.h"
 #include "paceline/tensor/recorded.h"
 

@@ -19,7 +19,7 @@
 #include "paceline/sharded/gathering_model.h"
 #include "paceline/tensor/device.h"
 #include "paceline/train/mesh_advice.h"
-#include "paceline/train/stages.h"
+#include "paceline/train/stage_cut.h"
 #include "paceline/train/weights.h"
 
 namespace paceline::train {

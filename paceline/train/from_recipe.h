@@ -32,7 +32,7 @@ void ensure_memory_for(int threads);
 /// A rank's part of the model, and what all ranks know of it.
 struct StagedModel {
   std::shared_ptr<nn::Model> model;
-  std::vector<nn::Units> stages;  // of the pipeline (stages.h); empty: there is one stage
+  std::vector<nn::Units> stages;  // of the pipeline (stage_cut.h); empty: there is one stage
 };
 
 /// The workload's model, or else the recipe's network for the dataset, with the weights of that file or, if it is empty, random ones, in

@@ -12,7 +12,7 @@
 #include "paceline/nn/module_model.h"
 #include "paceline/train/from_recipe.h"
 #include "paceline/train/memory_plan.h"
-#include "paceline/train/stages.h"
+#include "paceline/train/stage_cut.h"
 
 namespace paceline::train {
 namespace {

@@ -11,7 +11,7 @@
 #include "paceline/graph/hybrid.h"
 #include "paceline/graph/stages.h"
 #include "paceline/nn/graph_module.h"
-#include "paceline/observe/text.h"
+#include "paceline/observe/formatting.h"
 
 namespace paceline::train {
 namespace {

@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "paceline/observe/event.h"
-#include "paceline/perf/cost.h"
 #include "paceline/perf/profile.h"
 #include "paceline/perf/roofline_times.h"
+#include "paceline/perf/step_cost.h"
 #include "paceline/train/step_settings.h"
 
 namespace paceline::train {

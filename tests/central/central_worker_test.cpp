@@ -11,7 +11,7 @@
 #include "paceline/comm/engine.h"
 #include "paceline/graph/registry.h"
 #include "paceline/nn/graph_module.h"
-#include "paceline/step/finite.h"
+#include "paceline/step/finite_tensors.h"
 
 namespace paceline::central {
 namespace {

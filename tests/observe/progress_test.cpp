@@ -7,7 +7,7 @@
 #include <sstream>
 #include <thread>
 
-#include "paceline/observe/text.h"
+#include "paceline/observe/formatting.h"
 
 namespace paceline::observe {
 namespace {

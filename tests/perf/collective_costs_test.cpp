@@ -6,9 +6,9 @@
 
 #include <cmath>
 
-#include "paceline/perf/collectives.h"
-#include "paceline/perf/cost.h"
+#include "paceline/perf/closed_forms.h"
 #include "paceline/perf/placement.h"
+#include "paceline/perf/step_cost.h"
 #include "tests/perf/hand_programs.h"
 
 namespace paceline::perf {

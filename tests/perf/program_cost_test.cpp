@@ -1,7 +1,7 @@
 // Programs of real forms of parallelism: what recomputation, accumulation, ZeRO, tensor ranks and experts add to a step.
 #include <gtest/gtest.h>
 
-#include "paceline/perf/cost.h"
+#include "paceline/perf/step_cost.h"
 #include "paceline/schedule/program_writer.h"
 #include "tests/perf/hand_programs.h"
 

@@ -4,8 +4,8 @@
 #include "paceline/graph/builder.h"
 #include "paceline/graph/registry.h"
 #include "paceline/graph/units.h"
-#include "paceline/perf/cost.h"
 #include "paceline/perf/roofline_times.h"
+#include "paceline/perf/step_cost.h"
 #include "tests/perf/hand_programs.h"
 
 namespace paceline::perf {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "paceline/graph/registry.h"
-#include "paceline/perf/collectives.h"
+#include "paceline/perf/closed_forms.h"
 #include "paceline/perf/step_time.h"
 
 namespace paceline::perf {

@@ -7,8 +7,8 @@
 
 #include "jobs.h"
 #include "paceline/base/error.h"
-#include "paceline/perf/collectives.h"
-#include "paceline/perf/cost.h"
+#include "paceline/perf/closed_forms.h"
+#include "paceline/perf/step_cost.h"
 #include "paceline/perf/step_time.h"
 #include "paceline/perf/stragglers.h"
 #include "paceline/schedule/program_writer.h"

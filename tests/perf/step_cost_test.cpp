@@ -1,5 +1,5 @@
 // Step programs with costs that can be added up by hand, and pipelines against their schedules' own play.
-#include "paceline/perf/cost.h"
+#include "paceline/perf/step_cost.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "paceline/step/finite.h"
+#include "paceline/step/finite_tensors.h"
 
 #include <ATen/ATen.h>
 

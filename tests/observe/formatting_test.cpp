@@ -1,4 +1,4 @@
-#include "paceline/observe/text.h"
+#include "paceline/observe/formatting.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "paceline/train/stages.h"
+#include "paceline/train/stage_cut.h"
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-#include "paceline/perf/collectives.h"
+#include "paceline/perf/closed_forms.h"
 
 #include <bit>
 

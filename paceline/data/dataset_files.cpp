@@ -1,4 +1,4 @@
-#include "paceline/data/files.h"
+#include "paceline/data/dataset_files.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "paceline/perf/cost.h"
+#include "paceline/perf/step_cost.h"
 
 #include <algorithm>
 #include <map>

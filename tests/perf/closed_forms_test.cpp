@@ -1,5 +1,5 @@
 // Closed forms: the slides' by hand, the literature's against the costs of the lists of steps.
-#include "paceline/perf/collectives.h"
+#include "paceline/perf/closed_forms.h"
 
 #include <gtest/gtest.h>
 
