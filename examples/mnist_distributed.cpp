@@ -1,6 +1,7 @@
 // examples/mnist_plain.cpp on many workers: paceline run -np 4 -- build/bin/example_mnist_distributed FOLDER   (or mpirun, …)
 #include <torch/torch.h>
 
+#include <charconv>
 #include <cstdio>
 
 #include "paceline/paceline.h"
@@ -22,9 +23,20 @@ struct Net : torch::nn::Module {
   }
 };
 
+/// SAMPLES, the second argument: how many of MNIST's 60,000 to train on.
+std::size_t samples_of(int argc, char** argv) {
+  std::size_t samples = 60000;
+  if (argc < 3) return samples;
+  const std::string word = argv[2];
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), samples);
+  if (error != std::errc() || end != word.data() + word.size() || samples < 1 || samples > 60000)
+    throw std::invalid_argument("SAMPLES must be a number from 1 to 60000, not '" + word + "'; usage: " + argv[0] + " [FOLDER [SAMPLES]]");
+  return samples;
+}
+
 int train(int argc, char** argv) {
-  const std::string root = argc > 1 ? argv[1] : "mnist";            // the four files of MNIST, unpacked
-  const std::size_t size = argc > 2 ? std::stoul(argv[2]) : 60000;  // samples to train on
+  const std::string root = argc > 1 ? argv[1] : "mnist";  // the four files of MNIST, unpacked
+  const std::size_t size = samples_of(argc, argv);
   torch::manual_seed(1);
   auto net = std::make_shared<Net>();
   auto comm = paceline::comm::connect();

@@ -62,5 +62,13 @@ class Mnist(unittest.TestCase):
             self.assertIn("no-such-folder", done.stderr)
             self.assertNotIn("terminate called", done.stderr)
 
+    def test_a_wrong_number_of_samples_is_named_with_the_usage(self):
+        for program in ("example_mnist_plain", "example_mnist_distributed"):
+            for word in ("many", "12x", "-1", "0", "60001"):
+                done = subprocess.run([BIN / program, "mnist", word], capture_output=True, text=True, timeout=60, check=False)
+                self.assertEqual(done.returncode, 1, done.stderr)
+                for fact in ("SAMPLES", f"'{word}'", "60000", "[FOLDER [SAMPLES]]"):
+                    self.assertIn(fact, done.stderr)
+
 
 unittest.main()

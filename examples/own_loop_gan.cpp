@@ -6,6 +6,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <torch/torch.h>
 
+#include <charconv>
 #include <cstdio>
 
 #include "paceline/base/error.h"
@@ -93,6 +94,17 @@ int train(int steps, const std::string& file) {
   return 0;
 }
 
+/// STEPS, the first argument.
+int steps_of(int argc, char** argv) {
+  int steps = 2000;
+  if (argc < 2) return steps;
+  const std::string word = argv[1];
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), steps);
+  if (error != std::errc() || end != word.data() + word.size() || steps < 1)
+    throw paceline::ConfigError("STEPS must be a number from 1, not '" + word + "'; usage: " + argv[0] + " [STEPS [FILE]]");
+  return steps;
+}
+
 int main(int argc, char** argv) {
-  return paceline::run_program([&] { return train(argc > 1 ? std::stoi(argv[1]) : 2000, argc > 2 ? argv[2] : ""); });
+  return paceline::run_program([&] { return train(steps_of(argc, argv), argc > 2 ? argv[2] : ""); });
 }

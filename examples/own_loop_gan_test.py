@@ -44,5 +44,12 @@ class Gan(unittest.TestCase):
         self.assertIn("1, 2 or 4 workers", refused.stderr)
         self.assertNotIn("terminate", refused.stderr)
 
+    def test_a_wrong_number_of_steps_is_named_with_the_usage(self):
+        for word in ("many", "10x", "0", "99999999999"):
+            refused = run(1, word)
+            self.assertEqual(refused.returncode, 2, refused.stderr)
+            for fact in ("STEPS", f"'{word}'", "[STEPS [FILE]]"):
+                self.assertIn(fact, refused.stderr)
+
 
 unittest.main()
