@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "paceline/base/error.h"
 #include "paceline/base/text.h"
@@ -65,6 +66,12 @@ std::pair<std::size_t, std::size_t> layers_of(const std::vector<Unit>& units, co
   return {units.at(stage.first).first, units.at(stage.last - 1).last};
 }
 
+/// "1,024", or "at most 1,024" if the ranks hold different numbers.
+std::string most_of(std::span<const std::int64_t> counts) {
+  const auto [least, most] = std::ranges::minmax(counts);
+  return (least < most ? "at most " : "") + show_count(most);
+}
+
 /// A line for each stage: what it computes, and what each of its ranks holds.
 std::string stages_text(const Graph& graph, const OnMesh& mesh, const std::vector<std::int64_t>& parameters) {
   const std::vector<UnitCost> units = counted_costs(graph);
@@ -79,8 +86,7 @@ std::string stages_text(const Graph& graph, const OnMesh& mesh, const std::vecto
     const std::size_t ranks = parameters.size() / mesh.stages.size();
     fmt::format_to(std::back_inserter(text), "stage {}: {}, {:.0f}% of the time, {} parameters on a rank\n", i,
                    first == last ? first : first + " … " + last, 100 * time_of(mesh.stages[i]) / time_of({0, units.size()}),
-                   show_count(*std::max_element(parameters.begin() + static_cast<std::ptrdiff_t>(i * ranks),
-                                                parameters.begin() + static_cast<std::ptrdiff_t>((i + 1) * ranks))));
+                   most_of(std::span(parameters).subspan(i * ranks, ranks)));
   }
   return text;
 }
@@ -169,7 +175,7 @@ std::string split_table(const Graph& graph, const OnMesh& mesh) {
   const std::string title = fmt::format("{}, input {}", graph.network(), to_string(graph.input()));
   const std::vector<std::int64_t> parameters = parameters_by_rank(graph, mesh);
   const std::int64_t most = std::ranges::max(parameters), all = graph.parameter_count();
-  const std::string share = fmt::format("{} of {} parameters on a rank ({:.1f}%)", show_count(most), show_count(all),
+  const std::string share = fmt::format("{} of {} parameters on a rank ({:.1f}%)", most_of(parameters), show_count(all),
                                         100.0 * static_cast<double>(most) / static_cast<double>(std::max<std::int64_t>(all, 1)));
   if (split.parts == 1)
     return text + fmt::format("\n{}: {}\n", title, most < all ? share : show_count(all) + " parameters") +

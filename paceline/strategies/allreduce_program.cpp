@@ -1,9 +1,9 @@
 // The step of allreduce.cpp as a program (schedule/program.h): the passes, what happens to each bucket in between, and the updates.
-
 #include <algorithm>
 
 #include "paceline/data_parallel/exchange_program.h"
 #include "paceline/schedule/program_writer.h"
+#include "paceline/schedule/schedule.h"
 
 namespace paceline::strategies {
 namespace {
