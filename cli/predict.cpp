@@ -48,7 +48,9 @@ Action add_predict(CLI::App& app) {
   auto flags = std::make_shared<PredictFlags>();
   add_trained_flags(app, *flags);
   app.add_option("FILES", flags->words, "JPEG and PNG files, and changes to the run's recipe as section.key=value")->required();
-  app.add_option("--top", flags->top, "classes to show for each image, the likeliest first")->check(whole_number(1))->capture_default_str();
+  app.add_option("--top", flags->top, "classes to show for each image, the most likely first")
+      ->check(whole_number(1))
+      ->capture_default_str();
   add_examples(app, {"paceline predict runs/photos cat.jpg dog.png", "paceline predict runs/photos *.jpg --top 1 --json"});
   return [flags] { return run_predict(*flags); };
 }

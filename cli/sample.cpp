@@ -85,12 +85,16 @@ Action add_sample(CLI::App& app) {
   add_trained_flags(app, *flags);
   app.add_option("SETTINGS", flags->settings, "changes to the run's recipe as section.key=value, for example another data.root or device");
   app.add_option("--prompt", flags->prompt, "text to continue (default: the beginning of a document)");
-  app.add_option("--tokens", flags->tokens, "tokens to draw at most")->check(whole_number(1))->capture_default_str();
-  app.add_option("--temperature", flags->temperature, "below 1 favours likely tokens, above 1 rare ones; 0: always the likeliest")
+  app.add_option("--tokens", flags->tokens, "largest number of tokens to generate")->check(whole_number(1))->capture_default_str();
+  app.add_option("--temperature", flags->temperature, "below 1 favours likely tokens, above 1 rare ones; 0: always the most likely one")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
-  app.add_option("--top-k", flags->top_k, "draw among the K likeliest tokens; 0: among all")->check(whole_number(0))->capture_default_str();
-  app.add_option("--seed", flags->seed, "the same seed draws the same text")->check(whole_number(0))->capture_default_str();
+  app.add_option("--top-k", flags->top_k, "choose among the K most likely tokens; 0: among all")
+      ->check(whole_number(0))
+      ->capture_default_str();
+  app.add_option("--seed", flags->seed, "seed of the random choices; the same seed gives the same text")
+      ->check(whole_number(0))
+      ->capture_default_str();
   app.add_option("--vocabulary", flags->vocabulary, "GPT-2's vocab.json, if the data has no tokens.json");
   app.add_option("--merges", flags->merges, "GPT-2's merges.txt, which belongs to --vocabulary");
   add_examples(app, {"paceline sample runs/gpt --prompt \"To be\"",

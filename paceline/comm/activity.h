@@ -1,4 +1,4 @@
-// An operation in flight, as a state machine: whoever drives it calls advance() until it is done. Because no activity ever blocks, one
+// An operation in flight, as a state machine: its driver calls advance() until it is done. Because no activity ever blocks, one
 // thread can drive many, and sends, receives and collectives never wait for one another unnecessarily.
 #pragma once
 

@@ -51,7 +51,7 @@ SocketAddress tcp_address(const std::string& host, int port);
 SocketAddress abstract_address(const std::string& name);
 
 Socket listen_at(const SocketAddress& endpoint);
-/// Why this TCP address cannot be listened at now: address_in_use, address_not_available if it is not this host's, or nothing. The check
+/// Why this TCP address cannot be listened on now: address_in_use, address_not_available if it is not this host's, or nothing. The check
 /// does not keep other ranks from using it.
 std::error_code obstacle_at(const SocketAddress& endpoint);
 Socket dial(const SocketAddress& endpoint, const Deadline& deadline);

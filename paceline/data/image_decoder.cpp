@@ -43,9 +43,9 @@ ImageSize image_size(const std::string& file, std::span<const std::uint8_t> byte
   return is_jpeg(file, bytes) ? jpeg_size(file, bytes) : png_size(file, bytes);
 }
 
-void decode_image(const std::string& file, std::span<const std::uint8_t> bytes, int shrink, DecodedImage& picture, const Box& needed) {
+void decode_image(const std::string& file, std::span<const std::uint8_t> bytes, int shrink, DecodedImage& image, const Box& needed) {
   try {
-    is_jpeg(file, bytes) ? decode_jpeg(file, bytes, shrink, needed, picture) : decode_png(file, bytes, picture);
+    is_jpeg(file, bytes) ? decode_jpeg(file, bytes, shrink, needed, image) : decode_png(file, bytes, image);
   } catch (const std::length_error&) {
     throw DataError(file, "has more than a gigabyte of pixels; make it smaller");
   }

@@ -36,14 +36,14 @@ Box middle_box(ImageSize size, float share) {
 void resize_box(const std::string& file, std::span<const std::uint8_t> bytes, ImageSize size, Box box, std::int64_t side, bool flip,
                 const Normalisation& normalisation, float* out) {
   static thread_local struct {
-    DecodedImage picture;
+    DecodedImage image;
     Resizer resizer;
   } work;
-  decode_image(file, bytes, shrink_for(box, side), work.picture, Resizer::needed(box, static_cast<int>(side)));
-  const float shrunk_x = static_cast<float>(work.picture.whole.width) / static_cast<float>(size.width);
-  const float shrunk_y = static_cast<float>(work.picture.whole.height) / static_cast<float>(size.height);
+  decode_image(file, bytes, shrink_for(box, side), work.image, Resizer::needed(box, static_cast<int>(side)));
+  const float shrunk_x = static_cast<float>(work.image.whole.width) / static_cast<float>(size.width);
+  const float shrunk_y = static_cast<float>(work.image.whole.height) / static_cast<float>(size.height);
   box = {box.x * shrunk_x, box.y * shrunk_y, box.width * shrunk_x, box.height * shrunk_y};
-  work.resizer.resize(work.picture, box, static_cast<int>(side), flip, normalisation, out);
+  work.resizer.resize(work.image, box, static_cast<int>(side), flip, normalisation, out);
 }
 
 void read_as_input(const std::string& file, const Info& info, float* out) {

@@ -51,7 +51,7 @@ class PngReader {
     return std::int64_t{bytes_[24]} * kChannels.at(bytes_[25]);
   }
 
-  static constexpr std::int64_t kDeflate = 1032;  // the best compression ratio, to 1
+  static constexpr std::int64_t kDeflate = 1032;  // the highest compression ratio of deflate
 
   const std::string& file_;
   std::span<const std::uint8_t> bytes_;

@@ -102,7 +102,7 @@ Tokenized tokenize(const Tokenizer& tokenizer, const std::string& encoding, cons
   const int bits = tokenizer.vocabulary() <= 1 << 16 ? 16 : 32;
   Shards training(options.folder, "train", options.shard_tokens, bits), test(options.folder, "val", options.shard_tokens, bits);
   const auto test_bytes = static_cast<std::int64_t>(options.test_share * static_cast<double>(all));
-  std::int64_t begin = 0, done = 0;  // of this document; of what is encoded
+  std::int64_t begin = 0, done = 0;  // bytes: before this document; encoded so far
   const auto count = [&](std::size_t bytes) { progress(done += static_cast<std::int64_t>(bytes), all); };
   for (const MappedFile& document : documents) {
     const std::string_view text(reinterpret_cast<const char*>(document.bytes().data()), document.bytes().size());

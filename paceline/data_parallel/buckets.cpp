@@ -131,7 +131,7 @@ void BucketLane::finish() {
   begin_pass();
 }
 
-// Worker 0's order holds for all: if a module branches on the data, workers may see different orders.
+// All workers use worker 0's order: if a module branches on the data, workers may see different orders.
 void BucketLane::learn() {
   std::vector<bool> known(order_.size(), false);
   for (std::size_t entry : seen_) known[entry] = true;

@@ -12,7 +12,7 @@ namespace paceline::data_parallel {
 class Exchange {
  public:
   virtual ~Exchange() = default;
-  /// Sets new buckets, between passes.
+  /// Replaces the buckets. Called between passes.
   virtual void prepare(const std::vector<Bucket>&) {}
   virtual void begin_step(const step::Point&) {}
   /// Averages the arena's gradients in the bucket over all workers, or adds up their shares of the mean. Collective.

@@ -24,7 +24,7 @@ void ElasticOptions::describe(Section& section) {
 void DiLoCoOptions::describe(Section& section) {
   section.field("period", period, "steps between two meetings").at_least(1);
   section.field("outer_rate", outer_rate, "learning rate of the outer step, which the workers make together").above(0);
-  section.field("outer_momentum", outer_momentum, "its momentum").at_least(0);
+  section.field("outer_momentum", outer_momentum, "momentum of the outer step").at_least(0);
 }
 
 }  // namespace paceline::data_parallel

@@ -27,7 +27,7 @@ class Meeting {
   Meeting(const Meeting&) = delete;
   Meeting& operator=(const Meeting&) = delete;
 
-  /// Called after the worker's own update of step `point`. Collective among those who meet. Returns the bytes that this worker sent.
+  /// Called after the worker's own update of step `point`. Collective among the workers that meet. Returns the bytes that this worker sent.
   virtual std::int64_t meet(const step::Point& point) = 0;
   /// Called when the arena has parameters that all workers agree on, which makes earlier state void. Constructors of meetings with state
   /// call it too.

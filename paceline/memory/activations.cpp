@@ -45,7 +45,7 @@ bool saves_input(Kind kind) {
 
 bool saves_output(Kind kind) { return kind == Kind::relu || kind == Kind::relu6 || kind == Kind::tanh || kind == Kind::sigmoid; }
 
-/// While units before the last one go back, whoever made the pass has the logits and their gradient. (step/local_pass.cpp)
+/// While units before the last one go back, the caller of the pass holds the logits and their gradient. (step/local_pass.cpp)
 std::int64_t logits_beside(const Activations& activations, std::size_t unit, bool ends) {
   return ends && unit + 1 < activations.units().size() ? 2 * activations.output() : 0;
 }

@@ -12,7 +12,7 @@
 
 namespace paceline::memory {
 
-/// What the kernels of a device need beyond their inputs and outputs. LibTorch decides it, so whoever asks says it.
+/// What the kernels of a device need beyond their inputs and outputs. LibTorch decides that, so the caller passes it in.
 struct Kernels {
   bool columns = false;    // a convolution first writes out what each of its positions sees, of all samples
   int block = 0;           // channels that a convolution takes at a time, from copies of its own in that order; 0: it makes no copies
@@ -42,7 +42,7 @@ class Activations {
 
   const std::vector<graph::Unit>& units() const { return units_; }
 
-  /// Saved by units [first, last), each storage once. The batch itself, which whoever feeds the model holds, does not count.
+  /// Saved by units [first, last), each storage once. The batch itself, which the caller holds, does not count.
   std::int64_t saved(std::size_t first, std::size_t last) const;
   /// What goes into a unit; of the first one, nothing, as above.
   std::int64_t input(std::size_t unit) const { return inputs_[unit]; }

@@ -77,11 +77,11 @@ std::int64_t Activations::needed_by_attention(const Layer& layer) const {
   return size_.kernels.attention ? std::max(together + 3 * mixed - input, together) : together;
 }
 
-/// A copy of its output in whole blocks of channels. The few channels of a picture are read as they are.
+/// A copy of its output in whole blocks of channels. The few channels of an image are read as they are.
 std::int64_t Activations::blocked(const Layer& layer) const {
-  constexpr std::int64_t kPicture = 3;
+  constexpr std::int64_t kImageChannels = 3;
   const std::int64_t channels = layer.output[0], block = size_.kernels.block;
-  if (channels <= kPicture) return 0;
+  if (channels <= kImageChannels) return 0;
   return graph::elements(layer.output) / channels * ((channels + block - 1) / block * block) * size_.samples * size_.element;
 }
 

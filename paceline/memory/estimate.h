@@ -98,7 +98,7 @@ class Estimator {
 };
 
 /// The units of each virtual stage of the pipeline: of the cuts that the limit allows, the one whose slowest stage is fastest. Where none
-/// fits, the fastest of all, and whoever looks at its memory sees that it does not. ConfigError if there are more stages than units.
+/// fits, the fastest of all; its estimated memory then exceeds the limit. ConfigError if there are more stages than units.
 std::vector<graph::Units> cut_stages(const graph::Graph& graph, const Plan& plan);
 
 /// `stages`: as cut_stages() has them, which makes them where they are empty.

@@ -9,8 +9,8 @@
 namespace paceline::nn {
 
 struct Sampling {
-  double temperature = 1;  // divides the logits; 0: always the likeliest token
-  std::int64_t top_k = 0;  // draw among this many likeliest tokens; 0: among all
+  double temperature = 1;  // divides the logits; 0: always the most likely token
+  std::int64_t top_k = 0;  // choose among this many most likely tokens; 0: among all
   std::uint64_t seed = 1;
 };
 

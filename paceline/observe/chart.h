@@ -50,7 +50,7 @@ std::vector<double> round_ticks(double low, double high, int count);
 /// Powers of ten around the positive interval; with 2 and 5 of each decade if there are few.
 std::vector<double> log_ticks(double low, double high);
 
-/// A tick's text, with the decimals that distinguish it from its neighbours `step` away.
+/// A tick's label, with as many decimals as distinguish it from its neighbours, which are `step` away.
 std::string tick_text(double value, double step, Axis::Unit unit);
 
 }  // namespace paceline::observe

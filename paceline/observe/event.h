@@ -23,7 +23,7 @@ namespace paceline::observe {
 
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
-/// What a step was expected to take, before the run began.
+/// The predicted time and memory of a step, before the run began.
 struct Prediction {
   double step_s = kUnknown;                    // as StepDone::duration counts it
   double low_s = kUnknown, high_s = kUnknown;  // the interval that it should lie in

@@ -47,7 +47,7 @@ struct ProgressOptions {
                            {"curve", "{curve}"},
                            {"tensorboard", "tensorboard --logdir {run}"},
                            {"checkpoint", "paceline checkpoint show {checkpoint}"},
-                           {"go on", "paceline train --resume {stopped}"}};
+                           {"resume", "paceline train --resume {stopped}"}};
 };
 
 class Progress final : public Listener {

@@ -131,7 +131,7 @@ struct Cluster {
   double oversubscription = 1;      // fat tree: how many times more bandwidth enters a switch from below than leaves it upwards
   Device device;
   Link inside, between;                           // where there is one host, or one device per host, both are the same
-  std::vector<CollectiveTimes> collectives = {};  // measured; the links stand for all others
+  std::vector<CollectiveTimes> collectives = {};  // measured; all others are costed by the links
 
   std::int64_t processes() const { return hosts * devices; }
   /// What a host sends into the network each second: all its rails.

@@ -5,7 +5,7 @@
 
 namespace paceline::perf {
 
-/// The mean over a period of `steps`: one step with a meeting, the others alone.
+/// The mean over a period of `steps`: one step with a meeting, the others without.
 StepCost mean_over_period(const StepCost& meeting, const StepCost& alone, std::int64_t steps);
 
 }  // namespace paceline::perf

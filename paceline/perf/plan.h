@@ -109,7 +109,7 @@ struct Gain {
 struct Plan {
   Choice choice;
   StepCost cost;
-  std::string rank;     // the kind that needs most memory
+  std::string rank;     // the kind of rank that needs the most memory
   memory::Bytes bytes;  // of it
   double samples_per_s = 0;
   double efficiency = 0;    // against as many devices that only compute, and share the work evenly

@@ -47,15 +47,15 @@ class PlanCosts {
   StepCost model_cost(const Variant& variant, const PlanSteps::Step& step, bool splits) const;
   /// As runs of this kind were off; `splits`: with where the seconds go.
   StepCost cost(const Variant& variant, const Choice& choice, bool splits) const;
-  /// From shorter steps, where that pays (played_step.h).
+  /// Derived from shorter steps, if that saves time (played_step.h).
   std::optional<StepCost> cost_of_longer(const Variant& variant, PlanSteps& steps, bool splits) const;
   double correction(const Choice& choice) const;
   const schedule::ProgramModel& model_of(const Choice& choice) const;
   double pass_seconds(const Choice& choice, std::int64_t samples, bool recomputes) const;
   double seconds_of(const Choice& choice, schedule::Action::Work work, int first, int last, std::int64_t samples) const;
-  /// Of what becomes of these units' gradients at the end of a step, or more: exchange, update, what goes round.
+  /// A lower bound of the end of a step for these units' gradients: exchange, update, gathering what was updated.
   double closing_seconds(const Choice& choice, const std::vector<int>& held) const;
-  /// Of a pass of units [first, last), forward and back, the exchanges of the tensor axis that no waiting for launches hides, or more.
+  /// A lower bound of the tensor axis's exchanges in a forward and backward pass of units [first, last) that launches do not hide.
   double tensor_seconds(const Choice& choice, int first, int last, std::int64_t samples) const;
 
   const PlanQuestion& question_;

@@ -23,9 +23,9 @@ void add_scores(LayerWork& work, std::int64_t positions, std::int64_t head_width
   work.products[1].push_back({positions, head_width, positions, 2 * count});
 }
 
-/// Rows of a matrix product that one sample is: positions of a sequence, pixels of a picture.
-std::int64_t rows(const graph::Shape& shape, bool picture) {
-  if (picture) return shape.at(1) * shape.at(2);
+/// Rows of a matrix product that one sample is: positions of a sequence, pixels of an image.
+std::int64_t rows(const graph::Shape& shape, bool image) {
+  if (image) return shape.at(1) * shape.at(2);
   return graph::elements(shape) / shape.back();
 }
 

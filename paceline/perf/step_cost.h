@@ -113,7 +113,7 @@ class CostModel {
   /// With what lies around the programs, and the wait for other workers.
   StepCost finished(PlayedStep played, std::span<const schedule::Program> stages, const schedule::ProgramSettings& settings,
                     const ComputeTimes& times, const CostOptions& options, const Prices& prices) const;
-  /// expected_maximum(), kept: it is an integral.
+  /// expected_maximum(), cached because it is an integral.
   double slowest_of(const Jitter& jitter, std::int64_t ranks) const;
 
   Cluster cluster_;

@@ -60,7 +60,7 @@ class PipelinePass final : public step::BatchPass {
   int ranks_, rank_, chunks_;
   std::vector<nn::Units> stages_;
   std::map<std::pair<std::int64_t, bool>, schedule::PipelineSteps>
-      steps_;                         // by the number of micro-batches, and whether they only go forward
+      steps_;                         // by the number of micro-batches, and whether there is no backward pass
   std::unique_ptr<nn::Masks> masks_;  // null: the model draws from LibTorch's generator
   nn::Pass pass_;
   std::function<void()> handed_over_;

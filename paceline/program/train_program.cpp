@@ -68,7 +68,7 @@ ps::Cluster find_cluster(const train::Recipe& recipe, const std::string& join, c
 observe::ProgressOptions progress_options(const train::Recipe& recipe, const std::string& program, const ps::Cluster& cluster) {
   observe::ProgressOptions options;
   if (cluster.role == ps::Cluster::Role::none) {
-    options.next.back() = {"go on", program + " --resume {stopped}"};
+    options.next.back() = {"resume", program + " --resume {stopped}"};
     return options;
   }
   const std::int64_t servers = recipe.ps.servers, workers = recipe.parallel.workers;
@@ -76,7 +76,7 @@ observe::ProgressOptions progress_options(const train::Recipe& recipe, const std
   const std::string words = !cluster.ranks && program == "paceline train" ? "train" : program;
   const std::string launcher = cluster.ranks ? fmt::format("mpirun -np {}", servers + workers)
                                              : fmt::format("paceline run --servers {} --workers {} --", servers, workers);
-  options.next.back() = {"go on", fmt::format("{} {} --resume {{stopped}}", launcher, words)};
+  options.next.back() = {"resume", fmt::format("{} {} --resume {{stopped}}", launcher, words)};
   return options;
 }
 

@@ -22,31 +22,35 @@ void PsConfig::describe(Section& section) {
              "workers are threads, processes, or simulated one by one under a virtual clock; auto: threads, on a GPU virtual")
       .one_of({"auto", "threads", "processes", "virtual"});
   section.field("transport", transport, "processes: gRPC, or MPI among the ranks that mpirun started").one_of({"grpc", "mpi"});
-  section.field("rule", rule, "strategy.name=ps: what the server makes of a gradient").one_of(keys(update_rules()));
+  section.field("rule", rule, "strategy.name=ps: what the server does with a gradient").one_of(keys(update_rules()));
   section.field("consistency", consistency, "strategy.name=ps: who waits for whom").one_of(keys(consistencies()));
-  section.field("servers", servers, "that share the parameters among them").at_least(1);
-  section.field("optimizer", optimizer, "who has it: the server, which gets gradients, or each worker, which pushes its steps")
+  section.field("servers", servers, "number of servers that share the parameters").at_least(1);
+  section
+      .field("optimizer", optimizer,
+             "where the optimizer runs: on the server, which gets gradients, or on each worker, which pushes its steps")
       .one_of({"server", "worker"});
   ConsistencyConfig::describe(section);
   section
       .field("statistics", statistics,
-             "batch norms in evaluations: the server's (Async-BN), a worker's own, or made anew from training data")
+             "batch-norm statistics for evaluation: the server's (Async-BN), a worker's own, or recomputed from training data")
       .one_of({"async", "worker", "recomputed"});
   section.field("norm_share", norm_share, "Async-BN: share of a new report in the server's statistics").above(0).at_most(1);
-  section.field("compensation", compensation, "dc_asgd").one_of({"constant", "adaptive"});
+  section.field("compensation", compensation, "dc_asgd: constant strength, or strength adapted to the mean square of the gradients")
+      .one_of({"constant", "adaptive"});
   section.field("dc_lambda", dc_lambda, "dc_asgd: strength; 0: 0.04 (constant), 2 (adaptive)").at_least(0);
   section.field("dc_decay", dc_decay, "dc_asgd, adaptive: decay of the mean square").at_least(0).at_most(1);
   section.field("reading", reading, "lc_asgd: how the gradient of the compensated loss is read").one_of(keys(readings()));
   section.field("lc_lambda", lc_lambda, "lc_asgd: weight of the predicted losses").at_least(0);
-  section.field("clip_low", clip_low, "lc_asgd: least factor of a gradient").above(0);
-  section.field("clip_high", clip_high, "lc_asgd: largest factor of a gradient").above(0);
+  section.field("clip_low", clip_low, "lc_asgd: smallest factor that a gradient is multiplied by").above(0);
+  section.field("clip_high", clip_high, "lc_asgd: largest factor that a gradient is multiplied by").above(0);
   PredictorConfig::describe(section);
   section.field("gap_decay", gap_decay, "gap_aware: decay of the mean squared step").at_least(0).at_most(1);
   section
       .field("gap_rate", gap_rate,
-             "gap_aware: a usual step has the rates of the steps made, or the largest rate so far (the authors' code)")
+             "gap_aware: learning rate of the usual step that gaps are measured by: that of the steps made, or the largest so far (the "
+             "authors' code)")
       .one_of({"current", "maximal"});
-  section.field("curvature_decay", curvature_decay, "stability_cap: decay of the running means that curvature and staleness are")
+  section.field("curvature_decay", curvature_decay, "stability_cap: decay of the running means of curvature and staleness")
       .at_least(0)
       .at_most(1);
   section.field("stability_margin", stability_margin, "stability_cap: largest rate as a share of the stability limit").above(0);
@@ -60,22 +64,19 @@ void PsConfig::describe(Section& section) {
   section.field("period", period, "downpour, easgd, local steps: steps of a worker between two visits to the server").at_least(1);
   section.field("speeds", speeds, "easgd, local steps: relative speed of each worker; a slower one makes fewer than ps.period steps (DyLU)")
       .above(0);
-  section
-      .field("deadline_s", deadline_s,
-             "seconds that a silent worker is waited for before it is forgotten; a server that is gone has twice as long")
+  section.field("deadline_s", deadline_s, "seconds after which a silent worker is given up; workers wait twice as long for a lost server")
       .above(0)
       .at_most(86400);
-  section
-      .field("snapshot_s", snapshot_s, "processes: seconds between two snapshots of a server, from which it can be started again; 0: none")
+  section.field("snapshot_s", snapshot_s, "processes: seconds between two snapshots of a server, from which it can be restarted; 0: none")
       .at_least(0)
       .at_most(1e6);
   section.field("replica", replica,
-                "processes: write every push to a journal before it is acknowledged, so that a server that is started again has them all; "
+                "processes: write every push to a journal before it is acknowledged, so that a restarted server has them all; "
                 "implied by several synchronous servers with --max-restarts");
-  section.field("certificate", certificate, "processes: PEM file of this side; with key and authority: mutual TLS");
-  section.field("key", key, "processes: PEM file of its private key");
-  section.field("authority", authority, "processes: PEM file of whoever signed the other side's certificate");
-  section.field("allow_insecure", allow_insecure, "processes: serve and call other hosts in plain text where there are no certificates");
+  section.field("certificate", certificate, "processes: PEM file with this side's certificate; with key and authority: mutual TLS");
+  section.field("key", key, "processes: PEM file with its private key");
+  section.field("authority", authority, "processes: PEM file with the certificate of the authority that signed the other side's");
+  section.field("allow_insecure", allow_insecure, "processes: talk to other hosts in plain text if there are no certificates");
   section.field("elasticity", elasticity, "easgd: how strongly replicas and server attract each other; 0: 0.9 / workers").at_least(0);
 }
 

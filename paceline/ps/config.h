@@ -33,7 +33,7 @@ struct PsConfig : ConsistencyConfig, PredictorConfig, OuterConfig {
   double gap_decay = 0.999;                 // gap_aware
   std::string gap_rate = "current";         // gap_aware: of the usual step: current, maximal
   double curvature_decay = 0.95;            // stability_cap: of its running means
-  double stability_margin = 1;              // stability_cap: the rate's share of the limit
+  double stability_margin = 1;              // stability_cap: the largest rate, as a share of the limit
   double averaging = 0;                     // decay of the running mean of the parameters, which is evaluated; 0: the latest parameters are
   bool lock_free = false;                   // threads: updates without a lock (Hogwild)
   std::int64_t period = 1;                  // downpour, easgd, local steps: steps of a worker between two visits

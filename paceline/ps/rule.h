@@ -2,7 +2,7 @@
 //
 // Most rules only adjust the gradient, which then goes through the optimizer of the recipe (momentum, Nesterov, weight decay, Adam, LARS);
 // adjustments act on the raw gradient, before decay and momentum. A rule sees slices: the server walks through its range block by block, so
-// that adjustment and update are one pass over memory. One file each in rules/, one row in rules/registry.cpp.
+// that adjustment and update are one pass over memory. Each has a file in rules/ and a row in rules/registry.cpp.
 #pragma once
 
 #include <cstdint>

@@ -33,7 +33,7 @@ std::vector<std::int64_t> cut_ranges(std::span<const optim::Segment> segments, s
   std::vector<std::int64_t> cuts = {0};
   for (int i = 1; i < servers; ++i) {
     std::int64_t cut = length * i / servers / kAlignment * kAlignment;
-    if (!elementwise) {  // at the tensor that begins nearest
+    if (!elementwise) {  // at the nearest beginning of a tensor
       std::int64_t nearest = cuts.back();
       for (const optim::Segment& segment : segments)
         if (segment.offset > cuts.back() && std::abs(segment.offset - cut) < std::abs(nearest - cut)) nearest = segment.offset;

@@ -102,7 +102,7 @@ class Server {
   void ignore_duplicate(int worker) { consistency_->refused(worker); }
   /// Copies the answer to the worker's last push, for rules that answer with parameters. Returns false if that push was another one.
   bool repeat_answer(int worker, std::int64_t number, float* into);
-  /// Whether a push is still welcome from a worker that pulled before it reconnected, or before the server was restarted. False if the
+  /// Whether a push is still accepted from a worker that pulled before it reconnected, or before the server was restarted. False if the
   /// consistency would have cancelled it meanwhile.
   bool may_resume(int worker) const;
   /// Counts the worker as computing again, on the version that it pulled.

@@ -129,7 +129,7 @@ void TimingConfig::describe(Section& section) {
   section.field("forward_share", forward_share, "share of compute_ms before the loss is known").at_least(0).at_most(1);
   section.field("shape", shape, "gamma: shape; the standard deviation is mean / √shape").at_least(0.01);
   section.field("tail", tail, "exponential_tail: share of compute_ms that is exponentially distributed").at_least(0).at_most(1);
-  section.field("latency_ms", latency_ms, "latency of a message: its time without content").at_least(0);
+  section.field("latency_ms", latency_ms, "latency of a message: the time of an empty one").at_least(0);
   section.field("predictor_ms", predictor_ms, "virtual: time of lc_asgd's predictors per report").at_least(0);
   section.field("bandwidth_mb_per_s", bandwidth_mb_per_s, "bandwidth of a worker's link to the server, in 10⁶ bytes per second").above(0);
   section
@@ -142,14 +142,14 @@ void TimingConfig::describe(Section& section) {
              "network_distribution=exponential_tail: share of a message's time that is exponentially distributed")
       .at_least(0)
       .at_most(1);
-  section.field("slow_links", slow_links, "virtual: numbers of the workers whose messages are slow").at_least(0);
+  section.field("slow_links", slow_links, "virtual: indices of the workers whose messages are slow").at_least(0);
   section.field("slow_link_factor", slow_link_factor, "factor by which messages over a slow link take longer").at_least(1);
   section.field("transfers", transfers, "virtual: whether messages take time; false where a single worker holds the parameters itself");
   section.field("trace", trace, "distribution=durations or trace: the file that an earlier run recorded");
   section.field("record", record, "ps.executor=threads: record the run in this file, for distribution=durations and trace");
-  section.field("slow_workers", slow_workers, "numbers of the workers that are slow").at_least(0);
+  section.field("slow_workers", slow_workers, "indices of the slow workers").at_least(0);
   section.field("slow_factor", slow_factor, "factor by which a slow worker takes longer").at_least(1);
-  section.field("spread", spread, "the last worker takes 1 + spread times as long as the first; the others lie evenly between them")
+  section.field("spread", spread, "the last worker takes 1 + spread times as long as the first; the others are spaced evenly between them")
       .at_least(0);
   section.field("pause_probability", pause_probability, "probability that a worker pauses in an iteration").at_least(0).at_most(1);
   section.field("pause_ms", pause_ms, "mean duration of a pause").at_least(0);

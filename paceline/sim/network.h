@@ -60,7 +60,7 @@ class Network {
     double speed = 1;
     Nanoseconds since{0};  // when left_s was up to date
     std::vector<Use> uses = {};
-    std::vector<std::size_t> places = {};  // by use: among the link's users
+    std::vector<std::size_t> places = {};  // by use: the index among the users of its link
     std::int64_t token = 0;
     EventLoop::Actor actor = 0;
     bool moves = false, marked = false, fixed = false;

@@ -14,7 +14,7 @@ class RecordedStep {
   RecordedStep(const Context& context, bool record);
 
   /// A batch in other memory or of another shape, like an epoch's last, is computed without the recording, which stays; if the next one is
-  /// like it, the work is recorded anew. Ranks that record together record anew at once, since only some may see a difference.
+  /// like it, the work is recorded again. Ranks that record together record again at once, since only some may see a difference.
   void run(const Batch& batch, const std::function<void()>& work) { made(batch, work); }
   /// The same for work that computes a tensor, which is returned: a replay writes the one that was recorded.
   at::Tensor result(const Batch& batch, const std::function<at::Tensor()>& work) { return result(batch, nullptr, work); }

@@ -73,7 +73,7 @@ struct Batch {
 struct Point {
   std::int64_t step = 1;  // of the whole run, from 1
   double rate = 0;
-  double epoch = 0;              // completed epochs, with fractions
+  double epoch = 0;              // completed epochs, with the share of the current one
   std::int64_t epoch_index = 0;  // from 0
   std::int64_t batch_index = 0;  // in the epoch, from 0
 };

@@ -62,7 +62,7 @@ at::Tensor Updater::allocate(tensor::Role role, const tensor::Shard& shard) cons
 void Updater::bind() {
   const tensor::Owners& of_gradients = arena_.owners(tensor::Role::gradient);
   gradients_ = at::Tensor();
-  if (!of_gradients.shared()) ensure(of_gradients == owners_, "whoever updates an element holds its gradient");
+  if (!of_gradients.shared()) ensure(of_gradients == owners_, "the rank that updates an element holds its gradient");
   const bool masters = has_masters(), copies = copies_gradients();
   if (!of_gradients.shared() || copies) gradients_ = allocate(copies ? tensor::Role::master : tensor::Role::gradient, shard_);
   const at::Tensor& parameters = masters ? state_.back() : arena_.parameters();

@@ -43,7 +43,7 @@ constexpr StrategyKind served(std::string_view rule, std::string_view consistenc
 constexpr Entry<StrategyKind> kStrategies[] = {
     {"single", "one worker; no communication", {.make = make_single, .program = single_program, .alone = true, .together = true}},
     {"allreduce",
-     "synchronous: the mean of all workers' gradients, sent while the backward pass goes on",
+     "synchronous: the mean of all workers' gradients, sent while the backward pass continues",
      {.make = make_allreduce, .program = allreduce_program, .together = true, .buckets = true}},
     {"stale_sync",
      "the mean of all workers' gradients of some steps ago, sent while later steps are computed",
@@ -70,8 +70,8 @@ constexpr Entry<StrategyKind> kStrategies[] = {
      "replicas that push half of themselves on along an exponential graph (push-sum)",
      {.make = make_sgp, .program = sgp_program, .gives_up = "replicas differ"}},
     {"ssgd", "parameter server: the mean of all workers' gradients (average × bsp)", served("average", "bsp")},
-    {"asgd", "parameter server: every gradient as it comes, however stale (asgd × asp)", served("asgd", "asp", "stale gradients")},
-    {"ssp", "parameter server: as asgd, but nobody runs further ahead than ps.staleness (asgd × ssp)",
+    {"asgd", "parameter server: every gradient on arrival, however stale (asgd × asp)", served("asgd", "asp", "stale gradients")},
+    {"ssp", "parameter server: as asgd, but no worker runs further ahead than ps.staleness (asgd × ssp)",
      served("asgd", "ssp", "stale gradients, bounded")},
     {"dc_asgd", "parameter server: delay-compensated ASGD (dc_asgd × asp)", served("dc_asgd", "asp")},
     {"lc_asgd", "parameter server: loss-compensated ASGD, with predictors and Async-BN (lc_asgd × asp)", served("lc_asgd", "asp")},
@@ -79,9 +79,10 @@ constexpr Entry<StrategyKind> kStrategies[] = {
     {"gap_aware", "parameter server: gradients divided by how far the parameters moved (gap_aware × asp)", served("gap_aware", "asp")},
     {"dana", "parameter server: a momentum for each worker and a look-ahead (dana × asp)", served("dana", "asp")},
     {"downpour", "parameter server: workers visit it every ps.period steps (downpour × asp)", served("downpour", "asp")},
-    {"k_sync", "parameter server: the mean of the first K workers, the others start anew (average × k_sync)", served("average", "k_sync")},
+    {"k_sync", "parameter server: the mean of the first K workers, the others start over (average × k_sync)", served("average", "k_sync")},
     {"k_batch_sync", "parameter server: the mean of the first K minibatches (average × k_batch_sync)", served("average", "k_batch_sync")},
-    {"k_async", "parameter server: the mean of K workers' gradients, nobody starts anew (average × k_async)", served("average", "k_async")},
+    {"k_async", "parameter server: the mean of K workers' gradients, no worker starts over (average × k_async)",
+     served("average", "k_async")},
     {"k_batch_async", "parameter server: the mean of any K minibatches (average × k_batch_async)", served("average", "k_batch_async")},
     {"adasync", "parameter server: as k_async, with a K that grows (average × adasync)", served("average", "adasync")},
     {"ps", "parameter server: any ps.rule with any ps.consistency", served("", "")},
@@ -151,25 +152,27 @@ void StrategyConfig::describe(Section& section) {
   for (const auto& entry : strategies()) keys.push_back(entry.key);
   section
       .field("name", name,
-             "how workers train together; auto: allreduce where there are several, else single; plan: what `paceline plan` puts first for "
+             "how workers train together; auto: allreduce with several workers, else single; plan: what `paceline plan` puts first for "
              "these workers, mesh and micro-batches included")
       .one_of(keys);
   section
       .field("bucket_mb", bucket_mb,
-             "MiB of gradients that travel together; 0: measured on the CPU, uncompressed, with two workers or train.repeatable=false; "
-             "else 8, on a GPU all")
+             "MiB of gradients that are sent together; 0: chosen by measurement on the CPU, uncompressed, with two workers or "
+             "train.repeatable=false; else 8, on a GPU all")
       .at_least(0);
-  section.field("overlap", overlap, "send gradients while the backward pass goes on").one_of({"auto", "on", "off"});
+  section.field("overlap", overlap, "send gradients while the backward pass continues").one_of({"auto", "on", "off"});
   section.field("update", update, "every worker updates all parameters, or (as parallel.zero=1) a part of them that it sends to the others")
       .one_of({"auto", "whole", "sharded"});
   section.field("batch_norm", batch_norm, "statistics of a worker's share, or of the whole batch").one_of({"local", "sync"});
-  section.field("statistics", statistics, "whose running statistics are evaluated and kept").one_of({"mean", "first"});
-  section.field("period", period, "local_sgd, sparknet, easgd, diloco: steps between two meetings; 0: 8, of diloco 500").at_least(0);
+  section
+      .field("statistics", statistics, "running statistics that are evaluated and saved: the mean of all workers', or the first worker's")
+      .one_of({"mean", "first"});
+  section.field("period", period, "local_sgd, sparknet, easgd, diloco: steps between two meetings; 0: 8, for diloco 500").at_least(0);
   section.field("post_local_epoch", post_local_epoch, "local_sgd: meet at every step before this epoch").at_least(0);
   section.field("elasticity", elasticity, "easgd: how strongly workers and centre attract each other; 0: 0.9 / workers").at_least(0);
-  section.field("outer_rate", outer_rate, "diloco: rate of the step that the workers make together").above(0);
-  section.field("outer_momentum", outer_momentum, "diloco: its momentum").at_least(0);
-  section.field("staleness", staleness, "stale_sync: steps by which gradients come late").at_least(0);
+  section.field("outer_rate", outer_rate, "diloco: learning rate of the outer step, which the workers make together").above(0);
+  section.field("outer_momentum", outer_momentum, "diloco: momentum of the outer step").at_least(0);
+  section.field("staleness", staleness, "stale_sync: steps by which gradients are late").at_least(0);
   section
       .field("graph", graph,
              "sgp: workers push along an exponential graph, or each to a random other one, so that some get more than others")

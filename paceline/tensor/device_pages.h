@@ -6,8 +6,8 @@
 // and from the second step on, nothing changes any more. An address without its own page reads arbitrary values, and must not be written:
 // the page may already belong to another address. Addresses that never had a page share one.
 //
-// The order of uses is that of the current stream: whoever uses a range on another one lets the current stream wait for it before the range
-// is taken away.
+// The order of uses is that of the current stream: work on another one that uses a range makes the current stream wait for it before
+// the range is taken away.
 #pragma once
 
 #include <ATen/core/Tensor.h>

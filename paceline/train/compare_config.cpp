@@ -7,7 +7,7 @@ void CompareConfig::describe(Section& section) {
   section.field("algorithms", algorithms,
                 "strategies, or labels with settings, separated by semicolons: \"sgd; asgd; mine: strategy.name=asgd optim.rate=0.05\"; "
                 "where a setting has several values, as in optim.rate=0.05|0.1, the best is chosen on held-out data");
-  section.field("workers", workers, "numbers of workers; data.batch is per worker").at_least(1);
+  section.field("workers", workers, "worker counts to compare; data.batch is per worker").at_least(1);
   section.field("seeds", seeds, "seeds of the runs").at_least(0);
   section.field(
       "clocks", clocks,

@@ -110,7 +110,7 @@ class Stage {
 
   std::size_t size() const { return contestants_.size(); }
 
-  /// Empty for a run that was not made because the comparison was asked to stop.
+  /// Empty for a run that was skipped because the comparison was asked to stop.
   std::vector<std::optional<Outcome>> run(int together, const std::atomic<bool>& stop) {
     leave_ = stop.load();
     working_ = std::max(together, 1);

@@ -25,7 +25,7 @@ struct RunHosts {
 std::optional<observe::Prediction> predict(const Recipe& recipe, const graph::Graph& graph, const RunHosts& hosts,
                                            const std::vector<graph::Units>& stages = {});
 
-/// What predictions are made from.
+/// The inputs of a prediction, besides the recipe.
 struct PredictedMachine {
   perf::Cluster cluster;
   double crowd = 1;                           // ranks of a host for each of its devices

@@ -7,7 +7,7 @@
 //   shuffled    the run's own in random order: shows how much of their accuracy is timing
 //   oracle      the mean of the 16 values before and the 16 after, which needs the future: its error is noise
 //
-// Steps are counted per worker. The first tenth of a run, in which all methods learn, does not count.
+// Steps are counted per worker. The first tenth of a run, in which all methods learn, is left out.
 #pragma once
 
 #include "paceline/train/outcome.h"

@@ -90,8 +90,8 @@ void TrainConfig::describe(Section& section) {
       .at_least(0);
   section
       .field("checkpoint_share", checkpoint_share,
-             "without checkpoint_every: share of the run's time that checkpoints may take at most. By their measured cost, epochs end "
-             "without one or have several; 1: one at the end of every epoch; 0: only at the end of the run")
+             "without checkpoint_every: share of the run's time that checkpoints may take at most. Depending on their measured cost, "
+             "an epoch has none, one or several; 1: one at the end of every epoch; 0: only at the end of the run")
       .at_least(0)
       .at_most(1);
   section.field("checkpoints", checkpoints, "write checkpoints; without them, a run cannot be resumed");

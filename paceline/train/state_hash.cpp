@@ -161,7 +161,7 @@ class Chain {
     items_.clear();
   }
 
-  /// A tensor that the border between two servers cuts.
+  /// A tensor whose parts are on different servers.
   void add_assembled(const HeldTensor& tensor) {
     go_to(0), continue_hash();
     at::Tensor whole;

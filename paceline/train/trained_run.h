@@ -15,7 +15,7 @@ struct Evaluation {
   std::int64_t samples = 0, targets = 0;
 };
 
-/// Probabilities of one input, the likeliest class first.
+/// Probabilities of one input, the most likely class first.
 struct Ranking {
   struct Class {
     std::int64_t label = 0;

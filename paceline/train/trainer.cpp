@@ -254,7 +254,7 @@ bool Trainer::train_epoch() {
     position_.batch = 0;
     if (leads()) around_.bus.emit(done);
   }
-  // Before the evaluation: a picture that cannot be read there, or a kill, costs no epoch.
+  // Before the evaluation, so that an image that cannot be read there, or a kill, does not cost an epoch.
   if (last_checkpoint_step_ != position_.step && epoch_checkpoint()) checkpoint(around_.clock.now());
   return !told_to_stop() && (!evaluation_due() || evaluate());
 }

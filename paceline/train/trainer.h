@@ -85,7 +85,7 @@ class Trainer {
   std::vector<NamedTensor> state();      // and of all the rest; collective
   void hash_state(observe::RunEnded& event);
   bool leads() const { return comm_->rank() == 0; }
-  /// Whether the sums of this worker's passes count: of those that computed the same samples one does, on the stage that has the loss.
+  /// Whether this worker's sums are counted: of the workers that computed the same samples, one's are, on the stage that has the loss.
   bool counts() const;
   std::optional<observe::Prediction> predicted() const;  // nothing if it cannot be predicted
   observe::RunStarted started() const;

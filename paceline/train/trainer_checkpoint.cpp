@@ -1,4 +1,4 @@
-// The Trainer's half that keeps checkpoints: what goes into one, when it is written, and how a run goes on from it.
+// The Trainer's half that keeps checkpoints: what goes into one, when it is written, and how a run resumes from it.
 #include <ATen/ATen.h>
 
 #include <fmt/format.h>

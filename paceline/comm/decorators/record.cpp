@@ -68,7 +68,7 @@ class History {
 
   /// Logs this rank's last operations, and returns the error with what the culprit did last.
   [[noreturn]] void rethrow(const PeerError& error) {
-    // A rank that leaves for a reason of its own prints that itself, in one line that should stay visible.
+    // A rank that fails for a reason of its own prints that reason in one line, which should stay visible.
     if (dynamic_cast<const PeerLeft*>(&error) == nullptr && !shown_.exchange(true)) show();
     const std::string last = store_ && error.rank() >= 0 && error.rank() != rank_ ? last_of(error.rank()) : "";
     if (last.empty()) throw;

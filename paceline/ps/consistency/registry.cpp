@@ -52,7 +52,7 @@ std::unique_ptr<Consistency> make_consistency(const std::string& name, const Con
 
 void ConsistencyConfig::describe(Section& section) {
   section.field("staleness", bound, "ssp: iterations that a worker may be ahead of the slowest when it pulls").at_least(0);
-  section.field("group", group, "k_*: gradients of one update; adasync: at first; 0: half of the workers").at_least(0);
+  section.field("group", group, "k_*: gradients per update; adasync: gradients per update at first; 0: half of the workers").at_least(0);
   section.field("loss_exponent", loss_exponent, "adasync: the group grows as (first loss / loss) to this power").at_least(0);
 }
 

@@ -10,7 +10,9 @@ void PredictorConfig::describe(Section& section) {
   section.field("predictor_layers", layers, "lc_asgd: layers of each predictor's LSTM").at_least(1).at_most(8);
   section.field("predictor_hidden", hidden, "lc_asgd: hidden units of each layer").at_least(1).at_most(1024);
   section.field("predictor_rate", rate, "lc_asgd: learning rate of the predictors (Adam)").above(0).at_most(1);
-  section.field("predictor_longest", longest, "lc_asgd: steps by which a loss is predicted ahead, at most").at_least(1).at_most(65536);
+  section.field("predictor_longest", longest, "lc_asgd: largest number of steps by which a loss is predicted ahead")
+      .at_least(1)
+      .at_most(65536);
 }
 
 }  // namespace paceline::ps

@@ -20,7 +20,7 @@ constexpr Entry<Predictor> kPredictors[] = {
         return std::make_unique<LstmSteps>(config, workers, seed);
       }}},
     {"last", "the latest loss, and the worker's latest steps", kMean<kRepeat>},
-    {"ema", "the exponential mean, in which the newest value counts a tenth", kMean<kExponential>},
+    {"ema", "the exponential mean, with weight 0.1 for the newest value", kMean<kExponential>},
     {"constant", "the mean of everything so far", kMean<kOfAll>},
     {"shuffled", "the LSTMs' predictions in random order", {make_shuffled_losses, make_shuffled_steps}},
     {"recorded",

@@ -17,7 +17,7 @@
 
 namespace paceline::ps {
 
-/// The same for workers and servers.
+/// Workers and servers must have the same.
 struct PushCompression {
   std::string name;  // empty: none
   compress::CompressConfig settings = {};
