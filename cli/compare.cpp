@@ -75,7 +75,7 @@ int run_compare(const CompareFlags& flags) {
   const CompareReport report(recipe, executor_of(recipe), std::move(found));
   report.write(folder);
   if (flags.json) print_json(report.json());
-  else std::cout << report.text() << fmt::format("\n  wrote {} and its pictures\n", (folder / "report.md").string());
+  else std::cout << report.text() << fmt::format("\n  wrote {} and its figures\n", (folder / "report.md").string());
   return kDone;
 }
 

@@ -23,7 +23,7 @@ observe::Series window(const std::string& name, const std::vector<double>& value
   return series;
 }
 
-/// A series that is too long for a picture: means over stretches of equally many values.
+/// A series that is too long for a figure: means over stretches of equally many values.
 observe::Series whole(const std::string& name, const std::vector<double>& values, bool dashed) {
   constexpr std::size_t kStretches = 200;
   observe::Series series{.name = name, .x = {}, .y = {}, .dashed = dashed};

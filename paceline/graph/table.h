@@ -12,7 +12,7 @@ namespace paceline::graph {
 std::string layer_table(const Graph& graph);
 
 /// {"network", "input", "parameters", "macs", "counts": {"conv", "fc", "pool"}, "layers": [{"name", "kind", "output", "parameters", "macs",
-/// "activation_bytes", "gradient_bytes"}, …]}; shapes are arrays, figures are for one sample.
+/// "activation_bytes", "gradient_bytes"}, …]}; shapes are arrays, counts are for one sample.
 nlohmann::json to_json(const Graph& graph);
 
 }  // namespace paceline::graph

@@ -1,4 +1,4 @@
-// The line that shows the progress of a run: a stateless function from figures to text.
+// The line that shows the progress of a run: a stateless function from numbers to text.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace paceline::observe {
 
-/// What the line shows. NaN or 0 hides a figure.
+/// What the line shows. NaN or 0 hides a number.
 struct Standing {
   std::int64_t epoch = 1, epochs = 1;
   std::int64_t step = 0, steps = 0;  // of this epoch
@@ -23,7 +23,7 @@ struct Standing {
   int workers = 1;
 };
 
-/// For a terminal: as many figures as its width holds, the least important left out first, and a bar in what remains.
+/// For a terminal: as many numbers as its width holds, the least important left out first, and a bar in what remains.
 std::string live_line(const Standing& standing, const Terminal& terminal);
 
 /// For a file: everything, in words that can be searched for.

@@ -9,13 +9,13 @@
 
 namespace paceline::observe {
 
-/// The figures of the end; also what `paceline train --json` prints. A number that was not measured is null.
+/// The final numbers; also what `paceline train --json` prints. A number that was not measured is null.
 nlohmann::ordered_json to_json(const RunEnded& end);
 
 /// Predictions next to the corresponding measurements: "step_s", "exposed_s" and so on; then the relative error of the step's prediction.
 nlohmann::ordered_json to_json(const Prediction& prediction, const RunEnded& end);
 
-/// The final figures and what was trained: network, dataset, batch and so on; and the prediction, if there was one.
+/// The final numbers and what was trained: network, dataset, batch and so on; and the prediction, if there was one.
 nlohmann::ordered_json to_json(const RunEnded& end, const RunStarted& start);
 
 class Summary final : public Listener {

@@ -90,9 +90,9 @@ void TensorBoard::on(const Event& event) {
     out_.flush();
   }
   if (const auto* e = std::get_if<Evaluated>(&event)) {
-    std::vector<tfevents::Scalar> figures = {{"test/loss", e->loss}, {"test/accuracy", shows_accuracy_ ? e->accuracy : kUnknown}};
-    for (const Measured& metric : e->metrics) figures.push_back({"test/" + metric.name, metric.value});
-    write(e->step, figures);
+    std::vector<tfevents::Scalar> scalars = {{"test/loss", e->loss}, {"test/accuracy", shows_accuracy_ ? e->accuracy : kUnknown}};
+    for (const Measured& metric : e->metrics) scalars.push_back({"test/" + metric.name, metric.value});
+    write(e->step, scalars);
     out_.flush();
   }
   if (std::holds_alternative<RunEnded>(event)) out_.flush();
@@ -100,7 +100,7 @@ void TensorBoard::on(const Event& event) {
 
 void TensorBoard::write(std::int64_t step, const std::vector<tfevents::Scalar>& scalars) {
   std::vector<tfevents::Scalar> known;
-  // A loss that is not finite is worth recording; for all other figures NaN means that they were not measured.
+  // A loss that is not finite is worth recording; for all other values NaN means that they were not measured.
   for (const tfevents::Scalar& scalar : scalars)
     if (!std::isnan(scalar.value) || scalar.tag.ends_with("/loss")) known.push_back(scalar);
   out_.write(tfevents::record(tfevents::scalar_event(wall_(), step, known)));

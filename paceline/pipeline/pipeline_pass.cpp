@@ -80,8 +80,8 @@ class PipelinePass::Round {
         steps_(owner.steps_for(parts, evaluates)),
         evaluates_(evaluates),
         flights_(static_cast<std::size_t>(parts * problem_.chunks)) {
-    const std::int64_t figures = 2 + (evaluates ? std::ssize(owner.context_.loss->metrics()) : 0);
-    sums_ = at::zeros({figures}, at::TensorOptions().dtype(at::kDouble).device(model_.device()));
+    const std::int64_t sums = 2 + (evaluates ? std::ssize(owner.context_.loss->metrics()) : 0);
+    sums_ = at::zeros({sums}, at::TensorOptions().dtype(at::kDouble).device(model_.device()));
   }
 
   at::Tensor fly(double weight, const nn::GradientReady& ready, const std::function<void(const at::Tensor&)>& told) {

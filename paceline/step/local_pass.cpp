@@ -118,8 +118,8 @@ at::Tensor LocalPass::evaluate(const Batch& batch) {
   if (batch.inputs.size(0) > 0) return context_.loss->evaluate(model_.run(batch.inputs, pass, nullptr), batch.targets);
   if (exchanges()) model_.run(batch.inputs, pass, nullptr);
   else model_.sit_out_run(model_.all(), /*trained=*/false);
-  const std::int64_t figures = 2 + std::ssize(context_.loss->metrics());
-  return at::zeros({figures}, at::TensorOptions().dtype(at::kDouble).device(model_.device()));
+  const std::int64_t sums = 2 + std::ssize(context_.loss->metrics());
+  return at::zeros({sums}, at::TensorOptions().dtype(at::kDouble).device(model_.device()));
 }
 
 Traffic& Traffic::operator+=(const Traffic& other) {

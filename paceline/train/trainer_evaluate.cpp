@@ -78,9 +78,9 @@ bool Trainer::records_evaluation() const {
 std::optional<Trainer::Score> Trainer::score() {
   const auto pass = pipeline::make_pass(context_);
   const std::vector<std::string> metrics = loss_->metrics();
-  const std::int64_t figures = 2 + std::ssize(metrics);  // loss, right answers, metrics
+  const std::int64_t sums = 2 + std::ssize(metrics);  // loss, right answers, metrics
   if (!evaluation_sums_.defined())
-    evaluation_sums_ = at::empty({figures}, at::TensorOptions().dtype(at::kDouble).device(module_->device()));
+    evaluation_sums_ = at::empty({sums}, at::TensorOptions().dtype(at::kDouble).device(module_->device()));
   evaluation_sums_.zero_();
   std::int64_t targets = 0;
   std::int64_t seen = 0;  // batches
@@ -94,13 +94,13 @@ std::optional<Trainer::Score> Trainer::score() {
   }
   const at::Tensor host = evaluation_sums_.cpu();
   std::vector<double> all = {static_cast<double>(targets), stop ? 1.0 : 0.0};
-  all.insert(all.end(), host.data_ptr<double>(), host.data_ptr<double>() + figures);
+  all.insert(all.end(), host.data_ptr<double>(), host.data_ptr<double>() + sums);
   if (!counts()) std::ranges::fill(all, 0.0), all[1] = stop ? 1.0 : 0.0;
-  // Whoever is slower, or was not told to stop, may come minutes later.
+  // Workers that are slower, or were not told to stop, may arrive minutes later.
   if (comm_->size() > 1) comm_->run(comm::allreduce(all, {.deadline = comm::kUntilTheEnd}));
   stopping_ = stopping_ || all[1] > 0;
   if (all[1] > 0) return std::nullopt;
-  const auto mean = [&](std::size_t figure) { return all[2 + figure] / all[0]; };
+  const auto mean = [&](std::size_t index) { return all[2 + index] / all[0]; };
   Score score{mean(0), loss_->counts_right() ? mean(1) : observe::kUnknown};
   for (std::size_t i = 0; i < metrics.size(); ++i) score.metrics.push_back({metrics[i], mean(2 + i)});
   return score;
