@@ -205,6 +205,12 @@ TensorSplit tensor_split(const Graph& graph, int parts, bool sequence) {
   return Splitter(graph, parts, sequence, true).run();
 }
 
+bool splits(const Graph& graph, int parts, bool sequence) {
+  const bool has_attention = std::ranges::find(graph.layers(), Kind::attention, &Layer::kind) != graph.layers().end();
+  if (parts < 2 || (sequence && !has_attention) || !reason_against(graph, parts, sequence).empty()) return false;
+  return Splitter(graph, parts, sequence, true).run().splits_anything();
+}
+
 bool TensorSplit::splits_anything() const {
   return std::ranges::any_of(layers, [](const LayerSplit& layer) { return layer.form != Form::whole; });
 }

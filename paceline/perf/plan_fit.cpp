@@ -7,18 +7,11 @@
 
 #include "paceline/base/error.h"
 #include "paceline/memory/fit.h"
+#include "paceline/perf/plan_floor.h"
 #include "paceline/perf/plan_space.h"
 
 namespace paceline::perf {
 namespace {
-
-std::optional<SmallestNeed> least_of(const PlanQuestion& question, const memory::Estimator& network) {
-  std::optional<SmallestNeed> least;
-  for (const Choice& mesh : meshes(question))
-    for (const Choice& choice : frugal_choices_on(question, mesh))
-      if (const std::int64_t bytes = bytes_needed(question, network, choice); !least || bytes < least->bytes) least = {bytes, choice};
-  return least;
-}
 
 std::int64_t hosts_for(const PlanQuestion& question, std::int64_t workers) {
   return (workers + question.cluster.devices - 1) / question.cluster.devices;
@@ -37,15 +30,24 @@ std::string advice(const PlanQuestion& question, std::int64_t devices) {
 
 }  // namespace
 
-std::optional<SmallestNeed> smallest_need(const PlanQuestion& question) { return least_of(question, memory::Estimator(*question.graph)); }
+std::optional<SmallestNeed> smallest_need(const PlanQuestion& question) {
+  const memory::Estimator network(*question.graph);
+  const PlanFloor floor(question);
+  std::optional<SmallestNeed> least;
+  for (const Choice& mesh : meshes(question)) {
+    if (least && floor.of(mesh) >= least->bytes) continue;
+    for (const Choice& choice : frugal_choices_on(question, mesh))
+      if (const std::int64_t bytes = bytes_needed(question, network, choice); !least || bytes < least->bytes) least = {bytes, choice};
+  }
+  return least;
+}
 
 std::optional<std::int64_t> smallest_cluster(const PlanQuestion& question) {
-  const memory::Estimator network(*question.graph);
+  const PlanFloor floor(question);
   const std::int64_t devices = question.cluster.devices;
   auto fits = [&, larger = question](std::int64_t workers) mutable {
-    larger.workers = workers, larger.cluster.hosts = hosts_for(question, workers);
-    const std::optional<SmallestNeed> least = least_of(larger, network);
-    return least && least->bytes <= memory_limit(question);
+    larger.workers = workers;
+    return floor.any_fits(all_meshes(larger));
   };
   std::int64_t unit = 1;  // the ranks of the axes whose sizes are fixed
   for (const char* axis : {"data", "pipeline", "tensor"})

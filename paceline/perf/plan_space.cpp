@@ -6,8 +6,10 @@
 
 #include "paceline/base/error.h"
 #include "paceline/graph/hybrid.h"
+#include "paceline/graph/tensor_split.h"
 #include "paceline/graph/units.h"
 #include "paceline/memory/fit.h"
+#include "paceline/perf/plan_floor.h"
 #include "paceline/schedule/pipeline.h"
 
 namespace paceline::perf {
@@ -16,14 +18,6 @@ namespace {
 constexpr std::int64_t kMostMicroBatches = 256;  // of a pipeline: its bubble is small long before
 constexpr std::size_t kManyCounts = 8;           // of micro-batches: where there are more, not all are tried
 constexpr std::int64_t kMostTensor = 8;          // where hosts have one device each; elsewhere the axis stays inside a host
-
-bool shares_layers(const graph::Graph& graph, int tensor, bool sequence) {
-  try {
-    return graph::tensor_split(graph, tensor, sequence).splits_anything();
-  } catch (const ConfigError&) {
-    return false;
-  }
-}
 
 bool shares_connected(const PlanQuestion& question, const Choice& mesh) {
   try {
@@ -81,7 +75,7 @@ std::vector<Choice> meshes_between(const PlanQuestion& question, std::int64_t ab
   for (const std::int64_t tensor : divisors_of(question.workers)) {
     if (tensor <= above || tensor > widest || !allows(question, "tensor", tensor)) continue;
     for (const bool sequence : {false, true}) {
-      if (tensor == 1 ? sequence : !shares_layers(*question.graph, static_cast<int>(tensor), sequence)) continue;
+      if (tensor == 1 ? sequence : !graph::splits(*question.graph, static_cast<int>(tensor), sequence)) continue;
       for (const std::int64_t pipeline : divisors_of(question.workers / tensor)) {
         const std::int64_t data = question.workers / tensor / pipeline;
         if (pipeline > units || question.batch % data != 0 || !allows(question, "pipeline", pipeline) || !allows(question, "data", data))
@@ -100,23 +94,15 @@ std::vector<Choice> meshes_between(const PlanQuestion& question, std::int64_t ab
   return found;
 }
 
-/// Whether something fits a device on one of these meshes.
-bool any_fits(const PlanQuestion& question, const std::vector<Choice>& meshes) {
-  const memory::Estimator network(*question.graph);
-  const std::int64_t limit = memory_limit(question);
-  return std::ranges::any_of(meshes, [&](const Choice& mesh) {
-    return std::ranges::any_of(frugal_choices_on(question, mesh),
-                               [&](const Choice& choice) { return bytes_needed(question, network, choice) <= limit; });
-  });
-}
-
 }  // namespace
 
+std::vector<Choice> all_meshes(const PlanQuestion& question) { return meshes_between(question, 0, question.workers); }
+
 std::vector<Choice> meshes(const PlanQuestion& question) {
-  if (fixed(question, "tensor")) return meshes_between(question, 0, question.workers);
+  if (fixed(question, "tensor")) return all_meshes(question);
   const std::int64_t near = widest_near(question);
   std::vector<Choice> found = meshes_between(question, 0, near);
-  if (near >= question.workers || any_fits(question, found)) return found;
+  if (near >= question.workers || PlanFloor(question).any_fits(found)) return found;
   for (Choice& mesh : meshes_between(question, near, question.workers)) found.push_back(std::move(mesh));
   return found;
 }

@@ -13,6 +13,8 @@ std::vector<std::int64_t> divisors_of(std::int64_t number);
 /// Meshes on which the workers share the network and divide the batch; `program` has data, pipeline and tensor alone. The tensor axis stays
 /// inside a host, unless the question fixes its size, or nothing fits a device otherwise.
 std::vector<Choice> meshes(const PlanQuestion& question);
+/// The same with a tensor axis across hosts, whether something fits otherwise or not.
+std::vector<Choice> all_meshes(const PlanQuestion& question);
 
 /// What is tried on a mesh: stages of ZeRO's, micro-batches, pipeline schedules, shared layers. Recomputation is left out: it costs time
 /// and nothing else, so the least of it that fits is best (kRecompute).

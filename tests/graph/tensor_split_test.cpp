@@ -54,6 +54,21 @@ TEST(TensorSplit, ATiedHeadIsSplitAsItsTableIs) {
   EXPECT_EQ(local_parameters(apart, split, 0) - local_parameters(tied, split, 0), 4 * 48);
 }
 
+TEST(TensorSplit, WhetherRanksCanShareIsKnownWithoutARefusal) {
+  for (const std::string key : {"gpt", "vgg16", "resnet18", "mlp"})
+    for (const bool sequence : {false, true})
+      for (const int parts : {1, 2, 3, 6, 8, 12, 64}) {
+        const Graph graph = network(key);
+        bool can = false;
+        try {
+          can = tensor_split(graph, parts, sequence).splits_anything();
+        } catch (const ConfigError&) {
+        }
+        EXPECT_EQ(splits(graph, parts, sequence), can) << key << " on " << parts << (sequence ? ", by positions" : "");
+      }
+  EXPECT_FALSE(splits(network("vgg16"), 1 << 20));
+}
+
 TEST(TensorSplit, ABlockOfATransformerCostsTwoAllreducesEachWay) {
   const Graph graph = network("gpt");
   const TensorSplit split = tensor_split(graph, 2);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "paceline/base/error.h"
+#include "paceline/perf/plan_floor.h"
 #include "paceline/perf/plan_space.h"
 #include "plan_questions.h"
 #include "tests/message_of.h"
@@ -67,6 +68,34 @@ TEST(Plan, TheSmallestClusterIsNotTwiceTooLarge) {
   EXPECT_EQ(smallest_cluster(question), std::nullopt);
   question.fixed = {{"pipeline", 3}, {"data", 1}};
   EXPECT_EQ(smallest_cluster(question).value_or(3) % 3, 0);
+}
+
+TEST(Plan, WhatNoNumberOfDevicesHoldsIsRefusedWithoutTryingThemAll) {
+  const graph::Graph graph = network("vgg16");
+  PlanQuestion question = ask(graph, "p100", 4, 128);
+  question.memory = 100'000;  // less than a convolution's weights, whose channels nobody can share any further
+  EXPECT_EQ(smallest_cluster(question), std::nullopt);
+  EXPECT_THAT(message_of<ConfigError>([&] { make_plans(question); }),
+              testing::AllOf(HasSubstr("fits no device of 100 kB"), HasSubstr("even 65536 devices")));
+}
+
+TEST(Plan, NoChoiceOnAMeshNeedsLessThanItsFloor) {
+  graph::ModelConfig tied;
+  tied.network = "gpt", tied.layers = 2, tied.width = 64, tied.heads = 8, tied.classes = 500, tied.input = {32}, tied.tied = true;
+  for (const graph::Graph& graph : {small_gpt(6, 64), graph::make_graph(tied), network("resnet18"), network("vgg16")})
+    for (const std::int64_t storage : {2, 4}) {
+      PlanQuestion question = ask(graph, "h100", 16, 64);
+      question.storage = storage;
+      const PlanFloor floor(question);
+      const memory::Estimator estimator(graph);
+      for (const Choice& mesh : all_meshes(question))
+        for (Choice choice : choices_on(question, mesh)) {
+          for (const char* recompute : kRecompute) {
+            choice.program.recompute = recompute;
+            EXPECT_LE(floor.of(mesh), bytes_needed(question, estimator, choice)) << graph.network() << ", " << title_of(choice);
+          }
+        }
+    }
 }
 
 TEST(Plan, ATensorAxisLeavesItsHostOnlyWhereNothingFitsOtherwise) {
