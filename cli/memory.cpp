@@ -32,6 +32,7 @@ constexpr int kWorkers[] = {2, 8, 64};
 
 /// The recipe. A network's key in place of a file means a recipe of that network with Adam.
 train::Recipe read_recipe(MemoryFlags flags) {
+  refuse_unknown_networks(flags.words);
   train::Recipe recipe;
   const auto network = std::ranges::find_if(flags.words, names_network);
   if (network != flags.words.end()) {

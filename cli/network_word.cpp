@@ -1,6 +1,7 @@
 #include "network_word.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "paceline/graph/registry.h"
 #include "paceline/train/from_recipe.h"
@@ -19,6 +20,14 @@ bool says_data(const std::string& word) {
 
 bool names_network(const std::string& word) {
   return std::ranges::any_of(graph::networks(), [&](const auto& row) { return row.key == word; });
+}
+
+void refuse_unknown_networks(const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    const bool is_setting = word.find('=') != std::string::npos, is_path = word.find('/') != std::string::npos || word.ends_with(".toml");
+    if (std::error_code ignored; !is_setting && !is_path && !std::filesystem::exists(word, ignored))
+      find(graph::networks(), "network", word);
+  }
 }
 
 graph::Graph network_for_data(const train::Recipe& recipe) {

@@ -11,6 +11,9 @@ namespace paceline::cli {
 /// Whether an argument names a built-in network.
 bool names_network(const std::string& word);
 
+/// ConfigError, with the nearest network, for an argument that is neither a setting nor a file, nor names a network.
+void refuse_unknown_networks(const std::vector<std::string>& words);
+
 /// The recipe's network for its data, whose files must exist; no random samples are generated instead.
 graph::Graph network_for_data(const train::Recipe& recipe);
 

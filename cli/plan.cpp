@@ -93,6 +93,7 @@ void write_plan_recipe(const PlanFlags& flags, const train::Recipe& recipe, cons
 
 int run_plan(const PlanFlags& flags) {
   if (flags.words.empty()) throw ConfigError("is neither a network nor a recipe file; `paceline list networks` lists the networks");
+  refuse_unknown_networks(flags.words);
   std::vector<std::string> words = plan_words(flags.words);
   train::Recipe recipe;
   Config config = recipe.config();

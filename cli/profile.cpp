@@ -38,11 +38,12 @@ struct ProfileFlags {
 /// The recipe. A network's key in place of a file means that network, with its default input.
 train::Recipe profiled_recipe(ProfileFlags flags) {
   if (flags.words.empty()) throw ConfigError("name a network or a recipe file; `paceline list networks` lists the networks");
+  refuse_unknown_networks(flags.words);
   train::Recipe recipe;
-  const std::string first = flags.words.front();
-  const bool network = names_network(first);
-  if (network) recipe.model.network = first, flags.words.erase(flags.words.begin());
-  else if (first.find('=') == std::string::npos && !std::filesystem::exists(first)) find(graph::networks(), "network", first);
+  if (const std::string first = flags.words.front(); names_network(first)) {
+    recipe.model.network = first;
+    flags.words.erase(flags.words.begin());
+  }
   Config config = recipe.config();
   read_settings(config, flags.words);
   recipe.parallel = {};  // every worker has the whole network

@@ -103,6 +103,7 @@ std::string jitter_text(const ps::TimingConfig& timing) {
 }
 
 train::Recipe simulated_recipe(SimulateFlags& flags, const perf::Cluster& cluster) {
+  refuse_unknown_networks(flags.words);
   train::Recipe recipe;
   const auto network = std::ranges::find_if(flags.words, names_network);
   const bool alone = network != flags.words.end();

@@ -72,6 +72,7 @@ class Plan(CliTest):
         big = ["gpt", "model.layers=96", "model.width=12288", "model.heads=96", "model.classes=50257", "model.input=[2048]"]
         self.refused("plan", *big, "--cluster", "h100", "--workers", "8", says=["gpt", "80.0 GB", "--workers"])
         self.refused("plan", "resnet50", "--cluster", "laptop", "--workers", "4", "--memory", "0.1", says=["4 workers", "hosts"])
+        self.refused("plan", "vgg16", "--cluster", "p100", "--workers", "4", "--memory", "0.0001", says=["vgg16", "even 65536 devices"])
 
     def test_any_batch_is_computed_in_parts_where_it_must(self):
         plan = self.json_of("plan", "resnet50", "--cluster", "laptop", "--workers", "1", "--batch", "31", "--memory", "1")["plans"][0]
@@ -84,7 +85,10 @@ class Plan(CliTest):
 
     def test_what_cannot_be_asked(self):
         self.refused("plan", says=["network"])
-        self.refused("plan", "resnet05", "--cluster", "h100", says=["resnet05"])
+        for command in ("plan", "memory", "simulate"):
+            self.refused(command, "resnet51", *([] if command == "memory" else ["--cluster", "h100"]),
+                         says=["unknown network 'resnet51'", "did you mean 'resnet50'?"])
+        self.refused("plan", "missing.toml", "--cluster", "h100", says=["missing.toml", "no such recipe"])
         self.refused("plan", "resnet50", says=["--cluster", "paceline probe"])
         self.refused("plan", "resnet50", "--cluster", "h100", "--workers", "4096", says=["4096", "1024"])
         self.refused("plan", *SMALL, "--cluster", "h100", "--workers", "8", "--explain", "99", says=["--explain 99"])
