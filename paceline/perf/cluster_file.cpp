@@ -233,6 +233,11 @@ class Reader {
     return found == part.lines.end() ? part.line : found->second;
   }
 
+  static std::string first_link(const std::string& name) {
+    return fmt::format("write a section [link.{}] with, for example, bandwidth = \"10 Gb/s (spec)\" and latency = \"30 us (default)\"",
+                       name);
+  }
+
   const Link& link_named(const std::string& section, const std::string& name) {
     std::vector<std::string_view> names;
     for (const auto& [known, link] : links_) {
@@ -241,8 +246,9 @@ class Reader {
     }
     at_line(line_of(section, "link"), [&] {
       if (name.empty())
-        throw ConfigError(
-            fmt::format("{}.link is missing; name the link that connects its {}", section, section == "host" ? "devices" : "hosts"));
+        throw ConfigError(fmt::format("{}.link is missing; name the link that connects its {}{}", section,
+                                      section == "host" ? "devices" : "hosts", names.empty() ? ", and " + first_link("NAME") : ""));
+      if (names.empty()) throw ConfigError(fmt::format("{}.link: the file has no links; {}", section, first_link(name)));
       throw ConfigError(fmt::format("{}.link: {}; each link is a section [link.NAME]", section, unknown_message("link", name, names)));
     });
     throw InternalError("unreachable");
@@ -252,8 +258,10 @@ class Reader {
   void connect() {
     const bool alone = cluster_.processes() == 1;
     if (alone && between_.empty())
-      at_line(parts_.at("cluster").line,
-              [&] { throw ConfigError("cluster.link is missing; name the link that would connect a second host"); });
+      at_line(parts_.at("cluster").line, [&] {
+        throw ConfigError(fmt::format("cluster.link is missing; name the link that would connect a second host{}",
+                                      links_.empty() ? ", and " + first_link("NAME") : ""));
+      });
     if (!between_.empty() || cluster_.hosts > 1) cluster_.between = link_named("cluster", between_);
     if (!inside_.empty() || cluster_.devices > 1) cluster_.inside = link_named("host", inside_);
     if (cluster_.devices == 1) cluster_.inside = cluster_.between;

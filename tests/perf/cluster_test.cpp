@@ -15,6 +15,7 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 const std::string kFile = R"toml([cluster]
 name = "pair"
@@ -191,6 +192,23 @@ TEST(ClusterFile, NamesALinkToNowhere) {
   EXPECT_THAT(refusal(with("link = \"memory\"\n", "")), HasSubstr("x.toml, line 8: host.link"));
   EXPECT_THAT(refusal(with("[link.memory]", "[link.extra]\nbandwidth = \"1 GB/s (spec)\"\n[link.memory]")),
               AllOf(HasSubstr("x.toml, line 21: link.extra"), HasSubstr("host.link")));
+}
+
+TEST(ClusterFile, WithoutLinksSaysHowToWriteOne) {
+  const std::string none = kFile.substr(0, kFile.find("[link.ethernet]"));
+  EXPECT_THAT(refusal(none), AllOf(HasSubstr("x.toml, line 6: cluster.link"), HasSubstr("[link.ethernet]"),
+                                   HasSubstr("bandwidth = \"10 Gb/s (spec)\""), Not(HasSubstr("known:"))));
+  std::string unnamed = none;
+  unnamed.replace(unnamed.find("link = \"ethernet\"\n"), 18, "");
+  EXPECT_THAT(refusal(unnamed), AllOf(HasSubstr("cluster.link is missing"), HasSubstr("[link.NAME]")));
+  const std::string alone = none.substr(none.find("[device]"));
+  EXPECT_THAT(refusal(alone), AllOf(HasSubstr("cluster.link is missing"), HasSubstr("[link.NAME]")));
+  // What is written as it says is read.
+  EXPECT_EQ(read_cluster(none + "[link.ethernet]\nbandwidth = \"10 Gb/s (spec)\"\nlatency = \"30 us (default)\"\n[link.memory]\nbandwidth "
+                                "= \"10 GB/s (spec)\"\n",
+                         "x.toml")
+                .between.latency,
+            (Quantity{30e-6, Source::standard}));
 }
 
 TEST(ClusterFile, NamesWhatIsMissingOrUnknown) {
