@@ -26,7 +26,9 @@ class Dense final : public Compressed {
   Dense(const ExchangeSetup& setup, const compress::Compressor& compressor, std::unique_ptr<compress::Coder> coder)
       : Compressed(setup, compressor),
         coder_(std::move(coder)),
-        second_residual_(tensor::allocate_pages(arena_.length(), residual_.options())) {}
+        second_residual_(tensor::allocate_pages(arena_.length(), residual_.options())) {
+    kept_.add(static_cast<std::int64_t>(second_residual_.nbytes()));
+  }
 
   void prepare(const std::vector<Bucket>& buckets) override {
     Compressed::prepare(buckets);
@@ -209,6 +211,7 @@ class Averaged final : public Compressed {
     const c10::DeviceGuard guard(values_.device());
     parts_.clear();
     for (const RangeLayout& layout : layouts_) parts_.push_back(make_(setup_.compress, layout, setup_.seed));
+    memory_ = tensor::TravellingBytes(0), counted_.assign(parts_.size(), false);
   }
 
   std::vector<step::NamedTensor> save() override {
@@ -253,7 +256,9 @@ class Averaged final : public Compressed {
       if (values_.is_cuda()) buffer.on_gpu = true, buffer.stream = stream();
       comm_.run(comm::allreduce(buffer, {.op = comm::ReduceOp::mean, .algorithm = setup_.algorithm}));
       sent += allreduce_bytes(buffer.bytes(), comm_.size());
+      if (!counted_[bucket.index]) memory_.add(buffer.bytes());
     }
+    counted_[bucket.index] = true;
     linear.finish(values, gradients() + bucket.begin, stream());
     forget_sent(bucket);
     count_bytes(bucket, sent);
@@ -268,6 +273,8 @@ class Averaged final : public Compressed {
   decltype(compress::Compressor::linear) make_;
   std::vector<std::unique_ptr<compress::Linear>> parts_;  // by bucket
   std::vector<std::int64_t> begins_;
+  std::vector<bool> counted_;  // by bucket: whether `memory_` has its numbers, which are known once they are sent
+  tensor::TravellingBytes memory_;
 };
 
 /// fp16 and bf16 on a GPU, which supports these types.

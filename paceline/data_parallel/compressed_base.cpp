@@ -37,6 +37,7 @@ Compressed::Compressed(const ExchangeSetup& setup, const compress::Compressor& c
       values_(arena_.gradients()),
       residual_(tensor::allocate_pages(arena_.length(), at::TensorOptions().dtype(values_.dtype()).device(values_.device()))) {
   if (feedback_.has_velocity()) momentum_ = tensor::allocate_pages(arena_.length(), residual_.options());
+  kept_ = tensor::TravellingBytes(static_cast<std::int64_t>(residual_.nbytes() + (momentum_.defined() ? momentum_.nbytes() : 0)));
 }
 
 void Compressed::prepare(const std::vector<Bucket>& buckets) {

@@ -7,6 +7,7 @@
 #include "paceline/compress/feedback.h"
 #include "paceline/data_parallel/exchange.h"
 #include "paceline/data_parallel/tensor_feedback.h"
+#include "paceline/tensor/memory_meter.h"
 
 namespace paceline::data_parallel {
 
@@ -46,6 +47,7 @@ class Compressed : public Exchange {
   at::Tensor residual_, momentum_;              // [length]
   std::vector<compress::RangeLayout> layouts_;  // by bucket
   compress::Moment moment_;
+  tensor::TravellingBytes kept_;  // for all of them, from step to step
 
  private:
   compress::Feedback::Kept kept_of(const Bucket& bucket) const;

@@ -76,6 +76,7 @@ class Ranks {
     kind.bytes = state_of_held;
     kind.held = std::move(held);
     add_activations(kind);
+    if (plan_.data > 1) kind.bytes[Category::communication] += compressed(kind);
     if (plan_.data > 1 && plan_.bf16_gradients) kind.bytes[Category::communication] += travelling(common, kind.held);
     return kind;
   }
@@ -115,9 +116,20 @@ class Ranks {
   /// Of gradients that travel in bf16: what is sent and what arrives of a bucket, and the sum of the own part (data_parallel/rounded.cpp).
   /// Otherwise they travel from the arena and into it.
   std::int64_t travelling(std::int64_t common, const std::vector<graph::Units>& held) const {
-    const std::int64_t unit = largest_in(share_.parameters, held);
-    const std::int64_t bucket = plan_.zero == 3 ? unit : std::min(common, std::max(plan_.bucket / plan_.gradient(), unit));
+    const std::int64_t bucket = largest_bucket(common, held);
     return 4 * bucket + 4 * divided(bucket, plan_.data);
+  }
+
+  /// Its elements.
+  std::int64_t largest_bucket(std::int64_t common, const std::vector<graph::Units>& held) const {
+    const std::int64_t unit = largest_in(share_.parameters, held);
+    return plan_.zero == 3 ? unit : std::min(common, std::max(plan_.bucket / plan_.gradient(), unit));
+  }
+
+  std::int64_t compressed(const RankKind& kind) const {
+    const auto& [kept, codes, each] = plan_.compression;
+    const auto all = static_cast<double>(kind.parameters), bucket = static_cast<double>(largest_bucket(kind.parameters, kind.held));
+    return static_cast<std::int64_t>(kept * all + (codes + each * plan_.data) * bucket);
   }
 
   static bool has(const std::vector<graph::Units>& held, std::size_t unit) {

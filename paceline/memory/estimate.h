@@ -40,6 +40,14 @@ struct Bytes {
   std::int64_t state() const;  // parameters, gradients, masters and moments
 };
 
+/// What a compressor of gradients holds beside them, in bytes.
+struct Compression {
+  double kept = 0;   // for each parameter, from step to step: what was not sent, say
+  double codes = 0;  // for each element of the largest bucket
+  double each = 0;   // the same for each data-parallel rank, whose codes all arrive
+  bool operator==(const Compression&) const = default;
+};
+
 /// What decides how much a rank holds.
 struct Plan {
   int data = 1, pipeline = 1, tensor = 1, zero = 0;
@@ -64,6 +72,7 @@ struct Plan {
   Kernels kernels = {};
   std::int64_t bucket = 8 << 20;  // bytes that travel at a time
   bool bf16_gradients = false;    // they travel in bf16, from buffers of their own, and are added in fp32
+  Compression compression = {};   // with several data-parallel ranks
 
   int ranks() const { return data * pipeline * tensor; }
   std::int64_t gradient() const { return fp32_gradients ? 4 : storage; }  // bytes of a stored one

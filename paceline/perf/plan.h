@@ -40,7 +40,7 @@ struct OtherWire {
   schedule::CompressedTraffic traffic = schedule::CompressedTraffic::averaged;
   int rounds = 1;
   bool by_value = false;  // what becomes of an element depends on it alone: ranks of the tensor axis stay alike
-  int kept = 0;           // fp32 tensors that it keeps for each parameter
+  memory::Compression holds = {};
 };
 
 struct PlanStrategies {
@@ -55,9 +55,9 @@ struct Choice {
   bool together = true;  // workers make every step together: mesh, buckets and updates are settings too
   schedule::ProgramSettings program;
   std::string hybrid = "none", compression = "none";
-  int kept = 0;           // as OtherWire::kept
-  bool sequence = false;  // the tensor axis shares positions, too
-  double cut_gb = 0;      // stages are cut so that none needs more than this; 0: by time alone
+  memory::Compression holds = {};  // as OtherWire::holds
+  bool sequence = false;           // the tensor axis shares positions, too
+  double cut_gb = 0;               // stages are cut so that none needs more than this; 0: by time alone
 
   int workers() const { return program.data * program.pipeline * program.tensor; }
   /// Gradients travel in bf16 and are added in fp32.

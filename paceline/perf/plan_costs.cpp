@@ -58,20 +58,6 @@ std::vector<std::vector<int>> by_rank(const std::vector<graph::Units>& stages, i
   return made;
 }
 
-/// What a compressor keeps from step to step, and the codes of a bucket that go and come (data_parallel/compressed.cpp).
-void add_kept(const Choice& choice, std::vector<memory::RankKind>& kinds) {
-  if (choice.compression == "none") return;
-  const schedule::ProgramSettings& program = choice.program;
-  const int codes = program.compressed == schedule::CompressedTraffic::averaged ? 1
-                    : program.compressed == schedule::CompressedTraffic::dense  ? 2
-                                                                                : 1 + program.data;
-  for (memory::RankKind& kind : kinds) {
-    const std::int64_t bucket = std::min(kind.parameters, program.bucket_bytes / program.gradient_bytes());
-    const double coded = codes * program.wire_bytes * static_cast<double>(bucket);
-    kind.bytes[memory::Category::communication] += 4 * choice.kept * kind.parameters + static_cast<std::int64_t>(coded);
-  }
-}
-
 }  // namespace
 
 struct PlanCosts::Variant {
@@ -116,12 +102,10 @@ std::optional<Plan> PlanCosts::fitted(Choice choice) const {
   const std::int64_t limit = memory_limit(question_);
   std::vector<graph::Units> stages = memory_.cut_stages(plan);
   std::vector<memory::RankKind> kinds = memory_.estimate(plan, stages);
-  add_kept(choice, kinds);
   if (memory::largest(kinds).bytes.total() > limit && choice.program.pipeline > 1) {
     plan.limit = limit;
     stages = memory_.cut_stages(plan);
     kinds = memory_.estimate(plan, stages);
-    add_kept(choice, kinds);
     choice.cut_gb = static_cast<double>(limit) / 1e9;
   }
   const memory::RankKind& most = memory::largest(kinds);

@@ -32,7 +32,32 @@ bool shares_updates(const Recipe& recipe, int workers, const RunPlace& place) {
   return strategies::shares_updates(recipe.strategy, facts_of(recipe, workers, place));
 }
 
+/// Of a recipe whose gradients are compressed. The network is unknown here: codes are as long as those of a square matrix.
+memory::Compression compression_of(const Recipe& recipe, bool gpu) {
+  constexpr std::int64_t kSide = 256;
+  const compress::Compressor& compressor = find(compress::compressors(), "comm.compression", recipe.comm.compression).make;
+  const compress::RangeLayout square{.parts = {{0, kSide * kSide, kSide, kSide}}, .length = kSide * kSide};
+  const double wire_bytes = static_cast<double>(code_bytes(compressor, recipe.compress, square)) / static_cast<double>(square.length);
+  if (!recipe.servers()) return held_by(compressor, recipe.compress, wire_bytes, gpu);
+  // A worker's pushes (ps/transports/push_coder.h); between threads of a process gradients are not copied at all.
+  return {.kept = recipe.ps.executor == "processes" ? 4.0 * (compressor.momentum_correction ? 2 : 1) + wire_bytes : 0};
+}
+
 }  // namespace
+
+// The residual, a momentum of its own, and of dense codes what the code of the mean leaves out; then codes that go and codes that come.
+// What can be added stays in a place of its own for every bucket, but for numbers that a GPU rounds.
+memory::Compression held_by(const compress::Compressor& compressor, const compress::CompressConfig& config, double wire_bytes, bool gpu) {
+  memory::Compression held{.kept = compressor.momentum_correction ? 8.0 : 4.0};
+  if (!compressor.coder) {
+    (gpu && compressor.rounds_to ? held.codes : held.kept) += wire_bytes;
+  } else if (compressor.coder(config)->traffic() == compress::Coder::Traffic::dense) {
+    held.kept += 4, held.codes = 2 * wire_bytes;
+  } else {
+    held.codes = held.each = wire_bytes;
+  }
+  return held;
+}
 
 memory::Plan plan_of(const Recipe& recipe, const RunPlace& place) {
   const std::int64_t ranks = std::max<std::int64_t>(recipe.parallel.workers, recipe.parallel.workers_of_mesh());
@@ -53,6 +78,7 @@ memory::Plan plan_of(const Recipe& recipe, const RunPlace& place) {
   plan.bf16_gradients = recipe.comm.gradient_dtype == "bf16";
   plan.gpu = recipe.train.device.starts_with("cuda");
   plan.offload = recipe.parallel.offload;
+  if (plan.data > 1 && recipe.comm.compression != "none") plan.compression = compression_of(recipe, plan.gpu);
   plan.kernels = kernels_of(plan.gpu);
   plan.shared_updates = shares_updates(recipe, mesh.data, place);
   const auto& schedule = find(schedule::pipelines(), "parallel.schedule", recipe.parallel.schedule);

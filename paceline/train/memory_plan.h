@@ -8,6 +8,9 @@
 
 namespace paceline::train {
 
+/// What an exchange of gradients holds that this compressor codes in so many bytes each (data_parallel/compressed.cpp).
+memory::Compression held_by(const compress::Compressor& compressor, const compress::CompressConfig& config, double wire_bytes, bool gpu);
+
 /// The memory of a rank under this recipe. ConfigError if the mesh does not match the number of workers.
 memory::Plan plan_of(const Recipe& recipe, const RunPlace& place = {});
 

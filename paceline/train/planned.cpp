@@ -43,16 +43,9 @@ bool codes_vary(const compress::Compressor& compressor, const compress::Compress
   return coder->encode(layout, nothing.data(), {.epoch = 1e6}, code.data()) < coder->bound(layout);
 }
 
-/// fp32 tensors that a compressor keeps for each parameter (data_parallel/compressed.cpp): what was not sent, of dense codes what the code
-/// of the mean leaves out as well, and a momentum of its own.
-int kept_by(const compress::Compressor& compressor, const compress::CompressConfig& config) {
-  const bool dense = compressor.coder && compressor.coder(config)->traffic() == compress::Coder::Traffic::dense;
-  return 1 + (dense ? 1 : 0) + (compressor.momentum_correction ? 1 : 0);
-}
-
 /// Gradients in bf16, and every compressor that works with such a run, with how much it sends. For a network too large to encode here, the
 /// bytes per element of a small one are used; low-rank compressors, whose codes depend on the shapes, are then left out.
-std::vector<perf::OtherWire> wires_of(const Recipe& recipe, const graph::Graph& network, std::int64_t workers) {
+std::vector<perf::OtherWire> wires_of(const Recipe& recipe, const graph::Graph& network, std::int64_t workers, bool gpu) {
   std::vector<perf::OtherWire> wires;
   if (workers < 2) return wires;
   const bool large = network.parameter_count() > kMostCoded;
@@ -60,7 +53,7 @@ std::vector<perf::OtherWire> wires_of(const Recipe& recipe, const graph::Graph& 
   Recipe tried = recipe;
   tried.parallel = {}, tried.strategy = {}, tried.train.micro_batches = 1;
   tried.strategy.name = strategies::kAllreduce, tried.parallel.workers = workers, tried.data.batch = std::max(tried.data.batch, workers);
-  const auto add = [&](const perf::OtherWire& wire) {
+  const auto add = [&](const perf::OtherWire& wire, const compress::Compressor* compressor = nullptr) {
     try {
       validate(tried);
       const schedule::ProgramSettings settings = step_of(tried, graph).settings.front();
@@ -68,6 +61,7 @@ std::vector<perf::OtherWire> wires_of(const Recipe& recipe, const graph::Graph& 
       wires.push_back(wire);
       wires.back().bytes = settings.wire_bytes, wires.back().traffic = settings.compressed,
       wires.back().rounds = settings.compressed_rounds;
+      if (compressor) wires.back().holds = held_by(*compressor, recipe.compress, settings.wire_bytes, gpu);
     } catch (const ConfigError&) {  // it does not work with the recipe
     }
   };
@@ -78,8 +72,8 @@ std::vector<perf::OtherWire> wires_of(const Recipe& recipe, const graph::Graph& 
     tried.comm.compression = entry.key;
     add({.compression = std::string(entry.key),
          .at_most = codes_vary(entry.make, recipe.compress),
-         .by_value = entry.make.rounds_to.has_value(),
-         .kept = kept_by(entry.make, recipe.compress)});
+         .by_value = entry.make.rounds_to.has_value()},
+        &entry.make);
   }
   return wires;
 }
@@ -182,7 +176,7 @@ perf::PlanQuestion plan_question(const Recipe& recipe, const graph::Graph& graph
   question.fp16 = plan.fp16, question.product = plan.product, question.moments = plan.moments;
   question.precision = precision_of(recipe);
   question.strategies = strategies_of(recipe);
-  question.strategies.wires = wires_of(recipe, graph, question.workers);
+  question.strategies.wires = wires_of(recipe, graph, question.workers, question.cluster.device.kind == "gpu");
   question.times = times_of(recipe, graph, inputs);
   if (inputs.machine.profile) question.jitter = jitter_of(table_for(inputs.machine, precision_of(recipe), workers_per_host(inputs)));
   add_steps(question, recipe, graph, inputs);

@@ -45,19 +45,15 @@ void set_compression(const Recipe& recipe, const graph::Graph& graph, ProgramSet
   }
   const compress::Compressor& row = find(compress::compressors(), "comm.compression", recipe.comm.compression).make;
   const compress::RangeLayout layout = layout_of(graph);
-  std::int64_t bytes = 0;
+  const auto bytes = static_cast<double>(code_bytes(row, recipe.compress, layout));
   if (row.linear) {
-    const auto linear = row.linear(recipe.compress, layout, 0);
-    const std::vector<float> nothing(static_cast<std::size_t>(layout.length));
-    settings.compressed = CompressedTraffic::averaged, settings.compressed_rounds = linear->rounds();
-    for (int round = 0; round < linear->rounds(); ++round) bytes += round_bytes(linear->round(round, nothing.data()));
+    settings.compressed = CompressedTraffic::averaged;
+    settings.compressed_rounds = row.linear(recipe.compress, {}, 0)->rounds();
   } else {
-    const auto coder = row.coder(recipe.compress);
-    const bool dense = coder->traffic() == compress::Coder::Traffic::dense;
+    const bool dense = row.coder(recipe.compress)->traffic() == compress::Coder::Traffic::dense;
     settings.compressed = dense ? CompressedTraffic::dense : CompressedTraffic::sparse;
-    bytes = coder->bound(layout);
   }
-  settings.wire_bytes = static_cast<double>(bytes) / static_cast<double>(std::max<std::int64_t>(layout.length, 1));
+  settings.wire_bytes = bytes / static_cast<double>(std::max<std::int64_t>(layout.length, 1));
 }
 
 /// By rank of the pipeline: first and last unit of its chunks.
@@ -72,6 +68,16 @@ std::vector<std::vector<int>> held_units(const graph::Graph& graph, const memory
 }
 
 }  // namespace
+
+std::int64_t code_bytes(const compress::Compressor& compressor, const compress::CompressConfig& config,
+                        const compress::RangeLayout& layout) {
+  if (!compressor.linear) return compressor.coder(config)->bound(layout);
+  const auto linear = compressor.linear(config, layout, 0);
+  const std::vector<float> nothing(static_cast<std::size_t>(layout.length));
+  std::int64_t bytes = 0;
+  for (int round = 0; round < linear->rounds(); ++round) bytes += round_bytes(linear->round(round, nothing.data()));
+  return bytes;
+}
 
 strategies::AllreduceFacts facts_of(const Recipe& recipe, int workers, const RunPlace& place) {
   return {.workers = workers,

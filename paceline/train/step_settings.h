@@ -23,6 +23,10 @@ struct RunPlace {
 /// The most parameters for which a compressor's rounds are made and counted; for larger networks this many stand for all.
 inline constexpr std::int64_t kMostCoded = 1 << 26;
 
+/// The most bytes of a code of such a range, those of all rounds together.
+std::int64_t code_bytes(const compress::Compressor& compressor, const compress::CompressConfig& config,
+                        const compress::RangeLayout& layout);
+
 /// What the strategy's choices depend on, as far as is known without the network.
 strategies::AllreduceFacts facts_of(const Recipe& recipe, int workers, const RunPlace& place);
 

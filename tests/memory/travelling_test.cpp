@@ -34,6 +34,27 @@ TEST(Estimate, OneMessageAtATimeArrivesAtAStage) {
   EXPECT_EQ(estimate(graph, {.samples = 8}).at(0).bytes[Category::communication], 0);
 }
 
+TEST(Estimate, CountsWhatACompressorHolds) {
+  const graph::Graph graph = blocks();
+  const Plan plain{.data = 4, .bucket = 1 << 20};
+  const std::int64_t before = estimate(graph, plain).at(0).bytes.total();
+  const auto more = [&](const Compression& compression) {
+    Plan plan = plain;
+    plan.compression = compression;
+    return estimate(graph, plan).at(0).bytes.total() - before;
+  };
+  EXPECT_EQ(more({.kept = 4}), 4 * graph.parameter_count());
+  EXPECT_EQ(more({.codes = 1}), (1 << 20) / 4) << "of the largest bucket";
+  EXPECT_EQ(more({.each = 1}), 4 * ((1 << 20) / 4)) << "of every worker";
+  EXPECT_EQ(estimate(graph, {.compression = {.kept = 4}}).at(0).bytes.total(), estimate(graph, {}).at(0).bytes.total())
+      << "one worker sends nothing";
+  // The cut into stages leaves room for it.
+  Plan stages{.data = 2, .pipeline = 2, .compression = {.kept = 8}};
+  const std::int64_t most = largest(estimate(graph, stages)).bytes.total();
+  stages.limit = most - 1;
+  EXPECT_LT(largest(estimate(graph, stages)).bytes.total(), most);
+}
+
 TEST(Estimate, CountsTheBuffersOfGradientsInBf16) {
   const graph::Graph graph = blocks();
   Plan plan{.data = 4, .bucket = 64 << 10, .bf16_gradients = true};

@@ -12,8 +12,9 @@ namespace {
 
 using schedule::CompressedTraffic;
 
-const OtherWire kRounding{.compression = "bf16", .bytes = 2, .by_value = true, .kept = 1};
-const OtherWire kCoding{.compression = "topk", .bytes = 0.08, .traffic = CompressedTraffic::sparse, .kept = 1};
+const OtherWire kRounding{.compression = "bf16", .bytes = 2, .by_value = true, .holds = {.kept = 6}};
+const OtherWire kCoding{
+    .compression = "topk", .bytes = 0.08, .traffic = CompressedTraffic::sparse, .holds = {.kept = 4, .codes = 0.08, .each = 0.08}};
 const OtherWire kAddedUp{.bytes = 2, .traffic = CompressedTraffic::rounded, .by_value = true};
 
 std::vector<Choice> all_choices(const PlanQuestion& question) {
@@ -74,6 +75,21 @@ TEST(PlanWires, EachHasItsFastestMesh) {
   }
 }
 
+TEST(PlanWires, TheCutObeysTheLimitWithWhatTheyKeep) {
+  const graph::Graph graph = small_gpt();
+  PlanQuestion question = ask(graph, "p100", 8, 64);
+  Choice choice;
+  for (const Choice& mesh : meshes(question))
+    if (mesh.program.pipeline == 4 && mesh.program.data == 2) choice = mesh;
+  ASSERT_EQ(choice.program.pipeline, 4);
+  const Choice other = with_wire(choice, kRounding).value();
+  const std::int64_t fastest = PlanCosts(question).fitted(other)->bytes.total();
+  question.memory = fastest - 1;
+  const std::optional<Plan> plan = PlanCosts(question).fitted(other);
+  ASSERT_TRUE(plan) << "another cut needs less";
+  EXPECT_LE(plan->bytes.total(), question.memory);
+}
+
 TEST(PlanWires, KeepWhatTheyDidNotSend) {
   const graph::Graph graph = small_gpt();
   const PlanQuestion question = ask(graph, "p100", 8, 64);
@@ -83,7 +99,7 @@ TEST(PlanWires, KeepWhatTheyDidNotSend) {
   const auto communication = [&](const Choice& of) { return costs.fitted(of)->bytes[memory::Category::communication]; };
   OtherWire wire = kCoding;
   const std::int64_t before = communication(choice), one = communication(*with_wire(choice, wire));
-  wire.kept = 2;
+  wire.holds.kept = 8;
   EXPECT_EQ(communication(*with_wire(choice, wire)) - one, 4 * graph.parameter_count());
   const double codes = (1 + 8) * wire.bytes * static_cast<double>(choice.program.bucket_bytes / 4);
   EXPECT_NEAR(static_cast<double>(one - before), 4 * static_cast<double>(graph.parameter_count()) + codes, 1);
