@@ -29,7 +29,7 @@ struct SweepLook {
 };
 constexpr SweepLook kLooks[] = {
     {"batch", "Step time by batch size", "samples per process",
-     "Communication does not depend on the batch size: below a few dozen samples, it dominates the step.", 1, true},
+     "Communication does not depend on the batch size: the fewer samples, the more of a step it is.", 1, true},
     {"flops", "Step time by processor speed", "processor, Gflop/s",
      "Once most products are memory-bound, a faster processor alone changes little.", 1e-9, false},
     {"memory_bandwidth", "Step time by memory bandwidth", "memory bandwidth, GB/s", "Faster memory helps until the processor is the limit.",
@@ -162,14 +162,14 @@ std::string steps_table(const perf::Study& study) {
           {perf::title_of(row.network), fmt::format("{}", row.batch), fmt::format("{} {}", name_of(row.topology), name_of(row.method)),
            ms(row.time.compute), ms(row.time.communication), ms(row.time.sequential()), ms(row.time.overlapped)},
           "td");
-  return "<table>\n" + table + "</table>\n";
+  return "<table class=\"from4\">\n" + table + "</table>\n";
 }
 
 std::string schedules_table(const perf::Study& study) {
   std::string table = html_row({"network", "algorithm", "closed form, ms", "by its steps, ms"}, "th");
   for (const perf::ScheduleRow& row : study.schedules)
     table += html_row({perf::title_of(row.network), row.algorithm, row.closed_s ? ms(*row.closed_s) : "–", ms(row.steps_s)}, "td");
-  return "<table>\n" + table + "</table>\n";
+  return "<table class=\"from3\">\n" + table + "</table>\n";
 }
 
 constexpr std::string_view kPageStyle = R"(<style>
@@ -177,7 +177,8 @@ constexpr std::string_view kPageStyle = R"(<style>
 body{font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;max-width:1120px;margin:2rem auto;padding:0 1rem}
 figure{margin:2rem 0}figure svg{max-width:100%;height:auto}figcaption{margin:.3rem 1rem}
 table{border-collapse:collapse;margin:1rem 0}th,td{text-align:left;padding:.2rem .8rem;border-bottom:1px solid #8886}
-td:nth-child(n+4){text-align:right;font-variant-numeric:tabular-nums}
+td{font-variant-numeric:tabular-nums}
+.from3 :is(th,td):nth-child(n+3),.from4 :is(th,td):nth-child(n+4){text-align:right}
 </style>
 )";
 
