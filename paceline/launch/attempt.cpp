@@ -122,7 +122,7 @@ void Attempt::start(Rank& rank) {
 void Attempt::start_again(Rank& rank) {
   read_last_words(rank);  // they are in the pipes, which are closed with the process
   close_pipes(rank);
-  accusations_.forget(rank.place.rank);
+  blame_lines_.forget(rank.place.rank);
   rank.exit.reset();
   ++rank.restarts;
   start(rank);
@@ -184,12 +184,12 @@ void Attempt::read_pipe(Rank& rank, Stream stream) {
 void Attempt::pass_on(const Rank& rank, Stream stream, std::string_view bytes) {
   const int number = rank.place.rank;
   if (stream == Stream::out) return output_.receive(number, stream, bytes);
-  if (const std::string shown = accusations_.filter(number, bytes); !shown.empty()) output_.receive(number, stream, shown);
+  if (const std::string shown = blame_lines_.filter(number, bytes); !shown.empty()) output_.receive(number, stream, shown);
 }
 
 void Attempt::close_pipe(Rank& rank, Stream stream) {
   const int number = rank.place.rank;
-  if (const std::string rest = stream == Stream::err ? accusations_.rest(number) : ""; !rest.empty()) output_.receive(number, stream, rest);
+  if (const std::string rest = stream == Stream::err ? blame_lines_.rest(number) : ""; !rest.empty()) output_.receive(number, stream, rest);
   output_.end(number, stream);
   pipe_of(rank, stream).reset();
 }

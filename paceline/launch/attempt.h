@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "paceline/launch/accusations.h"
+#include "paceline/launch/blame_lines.h"
 #include "paceline/launch/ending.h"
 #include "paceline/launch/job.h"
 #include "paceline/launch/process.h"
@@ -54,7 +54,7 @@ class Attempt {
   bool is_stopping() const { return asked_to_end_; }     ///< what still runs has got SIGTERM from us
   void stop_after(Nanoseconds grace);                    ///< sends SIGTERM to what runs then, and SIGKILL after the job's grace
   void give_up(Rank& rank, std::string why);             ///< for a rank that cannot end by itself
-  const Accusations& accusations() const { return accusations_; }
+  const BlameLines& blame_lines() const { return blame_lines_; }
   void start_again(Rank& rank);  ///< for a rank that has ended
   Ending ended_with(int code) const { return {{}, code, stopped_by_}; }
   Ending failed_with(const Rank& cause, std::string failure) const {
@@ -80,7 +80,7 @@ class Attempt {
   const Signals& signals_;
   Output& output_;
   OutputQueue& queue_;
-  Accusations accusations_;
+  BlameLines blame_lines_;
   const SteadyClock clock_;
   ProcessGroup here_;
   std::optional<ProcessGroup> there_;  // the ssh processes, which must not get the ranks' signals

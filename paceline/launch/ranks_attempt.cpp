@@ -22,7 +22,7 @@ void RanksAttempt::judge(const std::vector<Rank*>& ended) {
 
 /// A stopped process does not receive SIGTERM, and no rank waits for it any more.
 void RanksAttempt::give_up_silent() {
-  const std::optional<LauncherLine> line = accusations().verdict();
+  const std::optional<LauncherLine> line = blame_lines().verdict();
   if (!line || line->silent.count() == 0) return;
   const auto rank = std::ranges::find(ranks(), line->rank, [](const Rank& each) { return each.place.rank; });
   if (rank == ranks().end() || rank->exit || !rank->given_up.empty()) return;
@@ -33,15 +33,15 @@ void RanksAttempt::give_up_silent() {
 
 /// If a rank lived until it was told to end, the others' reason says more than how it ended.
 void RanksAttempt::note_given_up(const std::vector<Rank*>& ended) {
-  const std::optional<LauncherLine> line = accusations().verdict();
+  const std::optional<LauncherLine> line = blame_lines().verdict();
   for (Rank* rank : ended)
     if (line && is_stopping() && rank->place.rank == line->rank && rank->given_up.empty())
       rank->given_up = "was given up on by the others: " + line->what;
 }
 
 const Rank* RanksAttempt::blamed() const {
-  const std::optional<LauncherLine> line = accusations().verdict();
-  if (!line || !accusations().has_accused(cause_->place.rank)) return nullptr;
+  const std::optional<LauncherLine> line = blame_lines().verdict();
+  if (!line || !blame_lines().has_blamed(cause_->place.rank)) return nullptr;
   const auto rank = std::ranges::find(ranks(), line->rank, [](const Rank& each) { return each.place.rank; });
   return rank == ranks().end() || rank->exit->good() ? nullptr : &*rank;
 }

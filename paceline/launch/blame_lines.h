@@ -10,7 +10,7 @@
 
 namespace paceline::launch {
 
-class Accusations {
+class BlameLines {
  public:
   /// Passes on a rank's standard error without such lines. The beginning of a possible line is held back until more arrives.
   std::string filter(int rank, std::string_view bytes);
@@ -19,7 +19,7 @@ class Accusations {
   /// Forgets what a rank said before it was restarted.
   void forget(int rank) { lines_.erase(rank); }
 
-  bool has_accused(int rank) const { return lines_.contains(rank); }
+  bool has_blamed(int rank) const { return lines_.contains(rank); }
   /// The rank that most ranks blame; of several, the one that the lowest rank blames, since rank 0 has the store that decides.
   std::optional<LauncherLine> verdict() const;
 

@@ -1,4 +1,4 @@
-#include "paceline/launch/accusations.h"
+#include "paceline/launch/blame_lines.h"
 
 #include <algorithm>
 #include <utility>
@@ -15,7 +15,7 @@ std::size_t begun_mark(std::string_view text) {
 
 }  // namespace
 
-std::string Accusations::filter(int rank, std::string_view bytes) {
+std::string BlameLines::filter(int rank, std::string_view bytes) {
   std::string text = std::exchange(kept_[rank], {});
   text += bytes;
   std::string passed;
@@ -36,9 +36,9 @@ std::string Accusations::filter(int rank, std::string_view bytes) {
   return passed + text.substr(0, whole);
 }
 
-std::string Accusations::rest(int rank) { return std::exchange(kept_[rank], {}); }
+std::string BlameLines::rest(int rank) { return std::exchange(kept_[rank], {}); }
 
-std::optional<LauncherLine> Accusations::verdict() const {
+std::optional<LauncherLine> BlameLines::verdict() const {
   std::map<int, int> votes;
   for (const auto& [accuser, line] : lines_) ++votes[line.rank];
   const LauncherLine* chosen = nullptr;
