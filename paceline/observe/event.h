@@ -104,7 +104,7 @@ struct CheckpointWritten {
 struct Checkpointing {
   std::int64_t written = 0;
   double paused_s = 0;  // training was paused
-  double writer_s = 0;  // that the writer used, in parallel with training
+  double writer_s = 0;  // CPU time of all workers' writers, in parallel with training
 };
 
 /// A phase on a lane of a rank, for the trace.

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <iterator>
 #include <map>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -70,7 +71,7 @@ std::vector<NamedTensor> Checkpointer::own_part(std::span<const NamedTensor> ten
 void Checkpointer::begin(const CheckpointMetadata& metadata, std::span<const NamedTensor> tensors, bool good,
                          const std::shared_ptr<OtherParts>& others) {
   finish();
-  if (pruning_.valid()) pruning_.get();
+  if (pruning_.valid()) charge(pruning_.get());
   Pending& made = pending_.emplace();
   made.step = metadata.position.step, made.run = metadata, made.began = clock_.now(), made.good = good;
   const std::vector<HeldTensor> holdings = others ? holdings_of(tensors, others->reports()) : gather_holdings(tensors, comm_);
@@ -98,8 +99,7 @@ void Checkpointer::begin(const CheckpointMetadata& metadata, std::span<const Nam
 bool Checkpointer::part_is_there() {
   if (!pending_->written && is_ready(pending_->part)) {
     pending_->written = pending_->part.get();
-    pace_.spent(pending_->written->cpu_s);
-    total_.writer_s += pending_->written->cpu_s;
+    untold_cpu_s_ += pending_->written->cpu_s;
   }
   return pending_->written.has_value();
 }
@@ -117,15 +117,25 @@ bool Checkpointer::parts_are_there(bool wait) {
   return pending_->problem.has_value();
 }
 
-double Checkpointer::progress() {
-  if (!pending_ || pending_->concluded || !parts_are_there(/*wait=*/false)) return 0;
-  return pending_->problem->empty() ? 1 : 1 + kFailed;
+// Writers slow down training by the cores that they take from it: those of all workers, at most as many as there are.
+void Checkpointer::charge(double cpu_s) {
+  const unsigned cores = std::max(std::thread::hardware_concurrency(), 1U);
+  pace_.spent(cpu_s / std::min<double>(comm_.size(), cores));
+  total_.writer_s += cpu_s;
 }
 
-void Checkpointer::heard(double sum) {
+Checkpointer::Progress Checkpointer::progress() {
+  Progress own;
+  if (pending_ && !pending_->concluded && parts_are_there(/*wait=*/false)) own.parts = pending_->problem->empty() ? 1 : 1 + kFailed;
+  own.cpu_s = std::exchange(untold_cpu_s_, 0);
+  return own;
+}
+
+void Checkpointer::heard(const Progress& sum) {
+  charge(sum.cpu_s);
   if (!pending_ || pending_->result) return;
-  if (!pending_->concluded && std::fmod(sum, kFailed) == comm_.size()) conclude(sum >= kFailed);
-  if (pending_->all && !pending_->result && is_ready(*pending_->all)) pending_->result = take_outcome(pending_->all->get());
+  if (!pending_->concluded && std::fmod(sum.parts, kFailed) == comm_.size()) conclude(sum.parts >= kFailed);
+  if (pending_->all && !pending_->result && is_ready(*pending_->all)) pending_->result = take_index();
 }
 
 void Checkpointer::conclude(bool failed) {
@@ -138,6 +148,7 @@ void Checkpointer::conclude(bool failed) {
 void Checkpointer::write_index() {
   const auto work = [folder = place(), shards = pending_->shards, run = pending_->run, tensors = std::move(pending_->tensors)]() mutable {
     Written outcome;
+    const double before = thread_cpu_s();
     try {
       const CheckpointIndex index = index_shards(folder, shards, run, std::move(tensors));
       outcome.bytes = write_atomically(folder / kIndexFile, pack_index(index)).bytes;
@@ -146,6 +157,7 @@ void Checkpointer::write_index() {
     } catch (const std::exception& problem) {
       outcome.problem = problem.what();
     }
+    outcome.cpu_s = thread_cpu_s() - before;
     return outcome;
   };
   pending_->all = std::async(std::launch::async, std::move(work));
@@ -181,10 +193,20 @@ bool Checkpointer::take_outcome(const Written& outcome) {
   return true;
 }
 
+bool Checkpointer::take_index() {
+  const Written index = pending_->all->get();
+  charge(index.cpu_s);
+  return take_outcome(index);
+}
+
 // In the background: a file system may take a while to remove large files.
 void Checkpointer::prune(const std::filesystem::path& written) {
-  if (pruning_.valid()) pruning_.get();
-  pruning_ = std::async(std::launch::async, [written, keep = keep_] { prune_checkpoints(written, keep); });
+  if (pruning_.valid()) charge(pruning_.get());
+  pruning_ = std::async(std::launch::async, [written, keep = keep_] {
+    const double before = thread_cpu_s();
+    prune_checkpoints(written, keep);
+    return thread_cpu_s() - before;
+  });
 }
 
 void Checkpointer::accept(std::int64_t step) {
@@ -202,12 +224,14 @@ bool Checkpointer::finish() {
   if (pending_) {
     if (!pending_->concluded) {
       parts_are_there(/*wait=*/true);
-      std::vector<double> sum = {progress()};
+      const Progress own = progress();
+      std::vector<double> sum = {own.parts, own.cpu_s};
       if (comm_.size() > 1) comm_.run(comm::allreduce(sum, {.deadline = comm::kUntilTheEnd}));
+      charge(sum[1]);
       conclude(sum[0] >= kFailed);
     }
     if (pending_->shards > 1 && !pending_->lost) {
-      if (pending_->all && !pending_->result) pending_->result = take_outcome(pending_->all->get());
+      if (pending_->all && !pending_->result) pending_->result = take_index();
       std::vector<std::int32_t> good = {pending_->result.value_or(false) ? 1 : 0};
       comm_.run(comm::broadcast(good, {.deadline = comm::kUntilTheEnd}));
       pending_->result = good[0] != 0;
@@ -215,7 +239,7 @@ bool Checkpointer::finish() {
     last_good_ = *pending_->result;
     pending_.reset();
   }
-  if (pruning_.valid()) pruning_.get();
+  if (pruning_.valid()) charge(pruning_.get());
   return last_good_;
 }
 

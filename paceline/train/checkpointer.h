@@ -53,9 +53,13 @@ class Checkpointer {
   /// The model was found to be good at `step`, and with it the last checkpoint: older ones may be removed. Called on worker 0.
   void accept(std::int64_t step);
 
-  /// Each worker's contribution to a sum over all of them, and that sum, at every report: so worker 0 learns that all parts are on disk.
-  double progress();
-  void heard(double sum);
+  /// Each worker's contribution to sums over all of them, and those sums, at every report: so worker 0 learns that all parts are on disk,
+  /// and what they cost.
+  struct Progress {
+    double parts = 0, cpu_s = 0;
+  };
+  Progress progress();
+  void heard(const Progress& sum);
 
   /// Whether worker 0 wants another checkpoint: not yet, at the end of an epoch, or at once.
   enum class Wish { none, at_epoch, now };
@@ -93,6 +97,8 @@ class Checkpointer {
   void lose();  // collective
   void alarm(const std::string& problem);
   bool take_outcome(const Written& outcome);  // of the whole, on worker 0
+  bool take_index();
+  void charge(double cpu_s);
   void prune(const std::filesystem::path& written);
 
   comm::Communicator& comm_;
@@ -103,7 +109,8 @@ class Checkpointer {
   std::filesystem::path run_;
   std::vector<int> writers_;  // workers that can access the folder
   std::optional<Pending> pending_;
-  std::future<void> pruning_;
+  std::future<double> pruning_;  // its CPU time
+  double untold_cpu_s_ = 0;      // of this worker's parts
   observe::Checkpointing total_;
   bool last_good_ = true;  // the last one that has ended
   std::int64_t alarmed_step_ = -1;

@@ -7,15 +7,12 @@
 #include "paceline/base/error.h"
 
 namespace paceline::train {
-namespace {
 
 double thread_cpu_s() {
   timespec time{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
-
-}  // namespace
 
 std::future<Written> write_in_background(const std::filesystem::path& file, MakeFolder folder, std::unique_ptr<const ShardCopy> copy,
                                          std::function<safetensors::Metadata(const ShardCopy&)> metadata) {

@@ -19,6 +19,9 @@ struct Written {
   std::string problem;  // empty: it is on disk
 };
 
+/// Of the calling thread so far.
+double thread_cpu_s();
+
 /// Copies of tensors, and the boxes that they are.
 struct ShardCopy {
   explicit ShardCopy(std::span<const step::NamedTensor> tensors) : host(tensors, /*always=*/true) {

@@ -204,15 +204,34 @@ TEST(ShardedCheckpoint, TheIndexWaitsForTheSlowestWorker) {
       [&](comm::Communicator& comm, Checkpointer& checkpointer) {
         checkpointer.begin(metadata_at(3), state_of(comm.rank()), true);
         if (comm.rank() != 0) return;  // its part is slow beyond measure: it never says that it is there
-        while (checkpointer.progress() == 0) std::this_thread::yield();
+        while (checkpointer.progress().parts == 0) std::this_thread::yield();
         for (int meeting = 0; meeting < 100; ++meeting) {
-          checkpointer.heard(1);  // worker 0's own part alone
+          checkpointer.heard({.parts = 1});  // worker 0's own part alone
           std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
       },
       bus);
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << "no index was tried";
   EXPECT_TRUE(list_checkpoints(folder.path()).empty());
+}
+
+TEST(ShardedCheckpoint, EveryWriterIsCharged) {
+  const Folder folder;
+  observe::Bus bus;
+  double charged[kWriters] = {};
+  on_workers(
+      folder.path(),
+      [&](comm::Communicator& comm, Checkpointer& checkpointer) {
+        std::vector<NamedTensor> state = state_of(comm.rank());
+        if (comm.rank() == 1) state.push_back({"model.large", at::zeros({4 << 20})});  // worker 1 writes nearly all
+        checkpointer.begin(metadata_at(1), state, true);
+        EXPECT_TRUE(checkpointer.finish());
+        charged[comm.rank()] = checkpointer.total().writer_s;
+      },
+      bus);
+  EXPECT_GT(charged[1], 0);
+  for (int rank = 2; rank < kWriters; ++rank) EXPECT_EQ(charged[rank], charged[1]);
+  EXPECT_GT(charged[0], charged[1]) << "worker 0 writes the index, too";
 }
 
 TEST(ShardedCheckpoint, WhatIsWrittenIsTheStateAtItsBeginning) {
