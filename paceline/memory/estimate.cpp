@@ -76,7 +76,7 @@ class Ranks {
     kind.bytes = state_of_held;
     kind.held = std::move(held);
     add_activations(kind);
-    if (plan_.data > 1) kind.bytes[Category::communication] += compressed(kind);
+    if (plan_.data > 1) kind.bytes[Category::communication] += compressed(common, kind.held);
     if (plan_.data > 1 && plan_.bf16_gradients) kind.bytes[Category::communication] += travelling(common, kind.held);
     return kind;
   }
@@ -120,16 +120,15 @@ class Ranks {
     return 4 * bucket + 4 * divided(bucket, plan_.data);
   }
 
-  /// Its elements.
+  /// Its elements (strategies/allreduce_choices.cpp).
   std::int64_t largest_bucket(std::int64_t common, const std::vector<graph::Units>& held) const {
     const std::int64_t unit = largest_in(share_.parameters, held);
-    return plan_.zero == 3 ? unit : std::min(common, std::max(plan_.bucket / plan_.gradient(), unit));
+    if (plan_.zero == 3 || (plan_.zero == 2 && plan_.one_bucket)) return unit;
+    return plan_.one_bucket ? common : std::min(common, std::max(plan_.bucket / plan_.gradient(), unit));
   }
 
-  std::int64_t compressed(const RankKind& kind) const {
-    const auto& [kept, codes, each] = plan_.compression;
-    const auto all = static_cast<double>(kind.parameters), bucket = static_cast<double>(largest_bucket(kind.parameters, kind.held));
-    return static_cast<std::int64_t>(kept * all + (codes + each * plan_.data) * bucket);
+  std::int64_t compressed(std::int64_t common, const std::vector<graph::Units>& held) const {
+    return plan_.compression.bytes(common, largest_bucket(common, held), plan_.data);
   }
 
   static bool has(const std::vector<graph::Units>& held, std::size_t unit) {

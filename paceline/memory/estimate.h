@@ -45,6 +45,10 @@ struct Compression {
   double kept = 0;   // for each parameter, from step to step: what was not sent, say
   double codes = 0;  // for each element of the largest bucket
   double each = 0;   // the same for each data-parallel rank, whose codes all arrive
+
+  std::int64_t bytes(std::int64_t parameters, std::int64_t bucket, int data) const {
+    return static_cast<std::int64_t>(kept * static_cast<double>(parameters) + (codes + each * data) * static_cast<double>(bucket));
+  }
   bool operator==(const Compression&) const = default;
 };
 
@@ -71,6 +75,7 @@ struct Plan {
   std::string recompute = "none";
   Kernels kernels = {};
   std::int64_t bucket = 8 << 20;  // bytes that travel at a time
+  bool one_bucket = false;        // as on a GPU: all gradients at a time; from ZeRO's second stage on, those of a unit
   bool bf16_gradients = false;    // they travel in bf16, from buffers of their own, and are added in fp32
   Compression compression = {};   // with several data-parallel ranks
 

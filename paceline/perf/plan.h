@@ -41,6 +41,7 @@ struct OtherWire {
   int rounds = 1;
   bool by_value = false;  // what becomes of an element depends on it alone: ranks of the tensor axis stay alike
   memory::Compression holds = {};
+  std::optional<int> moments = {};  // of the optimizer behind it; empty: as without it
 };
 
 struct PlanStrategies {
@@ -55,9 +56,10 @@ struct Choice {
   bool together = true;  // workers make every step together: mesh, buckets and updates are settings too
   schedule::ProgramSettings program;
   std::string hybrid = "none", compression = "none";
-  memory::Compression holds = {};  // as OtherWire::holds
-  bool sequence = false;           // the tensor axis shares positions, too
-  double cut_gb = 0;               // stages are cut so that none needs more than this; 0: by time alone
+  memory::Compression holds = {};   // as OtherWire::holds
+  std::optional<int> moments = {};  // as OtherWire::moments
+  bool sequence = false;            // the tensor axis shares positions, too
+  double cut_gb = 0;                // stages are cut so that none needs more than this; 0: by time alone
 
   int workers() const { return program.data * program.pipeline * program.tensor; }
   /// Gradients travel in bf16 and are added in fp32.

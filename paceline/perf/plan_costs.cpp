@@ -43,7 +43,7 @@ RooflineSettings roofline_settings(const PlanQuestion& question, const Choice& c
           .precision = question.precision,
           .storage_bytes = static_cast<double>(question.storage),
           .fp32_gradients = question.fp32_gradients,
-          .moments = question.moments,
+          .moments = choice.moments.value_or(question.moments),
           .compression = choice.coder()};
 }
 

@@ -157,7 +157,7 @@ std::optional<Choice> with_wire(const Choice& choice, const OtherWire& wire) {
   const bool whole = choice.program.zero == 0 && choice.hybrid == "none" && (choice.program.tensor == 1 || wire.by_value);
   if (choice.program.data == 1 || (wire.compression != "none" && !whole)) return std::nullopt;
   Choice other = choice;
-  other.compression = wire.compression, other.holds = wire.holds;
+  other.compression = wire.compression, other.holds = wire.holds, other.moments = wire.moments;
   other.program.wire_bytes = wire.bytes, other.program.compressed = wire.traffic, other.program.compressed_rounds = wire.rounds;
   return other;
 }
@@ -191,8 +191,9 @@ memory::Plan memory_plan(const PlanQuestion& question, const Choice& choice) {
   plan.schedule = program.schedule, plan.chunks = program.chunks;
   plan.sequence = choice.sequence, plan.hybrid = choice.hybrid, plan.recompute = program.recompute;
   plan.storage = question.storage, plan.fp32_gradients = question.fp32_gradients;
-  plan.fp16 = question.fp16, plan.product = question.product, plan.moments = question.moments;
-  plan.bucket = program.bucket_bytes, plan.bf16_gradients = choice.rounds(), plan.compression = choice.holds;
+  plan.fp16 = question.fp16, plan.product = question.product, plan.moments = choice.moments.value_or(question.moments);
+  plan.bucket = program.bucket_bytes, plan.one_bucket = question.cluster.device.kind == "gpu", plan.bf16_gradients = choice.rounds(),
+  plan.compression = choice.holds;
   return plan;
 }
 

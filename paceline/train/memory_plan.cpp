@@ -13,6 +13,7 @@
 #include "paceline/nn/attention.h"
 #include "paceline/nn/onednn.h"
 #include "paceline/schedule/pipeline.h"
+#include "paceline/step/momentum.h"
 #include "paceline/strategies/allreduce_choices.h"
 #include "paceline/tensor/device.h"
 
@@ -27,8 +28,6 @@ memory::Kernels kernels_of(bool gpu) {
 
 bool shares_updates(const Recipe& recipe, int workers, const RunPlace& place) {
   if (workers == 1 || !strategies::has_buckets(strategies::resolve(recipe.strategy.name, workers))) return false;
-  // Assumptions for a GPU that this machine may not have.
-  if (recipe.train.device.starts_with("cuda")) return recipe.strategy.update == "sharded";
   return strategies::shares_updates(recipe.strategy, facts_of(recipe, workers, place));
 }
 
@@ -72,11 +71,12 @@ memory::Plan plan_of(const Recipe& recipe, const RunPlace& place) {
   plan.fp32_gradients = recipe.train.stored_gradients() == "fp32";
   plan.product = recipe.train.precision == "bf16" ? 2 : 4;
   plan.fp16 = recipe.train.storage == "fp16";
-  plan.moments = static_cast<int>(optim::make_optimizer(recipe.optim)->state_names().size());
+  const optim::OptimConfig optimizer = plan.data > 1 ? step::optimizer_behind(recipe.comm.compression, recipe.optim) : recipe.optim;
+  plan.moments = static_cast<int>(optim::make_optimizer(optimizer)->state_names().size());
   plan.recompute = recipe.train.recompute, plan.schedule = recipe.parallel.schedule, plan.sequence = recipe.parallel.sequence;
   plan.hybrid = recipe.parallel.hybrid;
   plan.bf16_gradients = recipe.comm.gradient_dtype == "bf16";
-  plan.gpu = recipe.train.device.starts_with("cuda");
+  plan.gpu = plan.one_bucket = recipe.train.device.starts_with("cuda");
   plan.offload = recipe.parallel.offload;
   if (plan.data > 1 && recipe.comm.compression != "none") plan.compression = compression_of(recipe, plan.gpu);
   plan.kernels = kernels_of(plan.gpu);
@@ -164,23 +164,26 @@ void require_memory(const Recipe& recipe, const graph::Graph& graph, const memor
 void require_memory(const Recipe& recipe, nn::Model& model, const memory::Plan& plan, const RunFacts& run) {
   const memory::Limit limit = limit_of(recipe, run.place);
   const std::int64_t allowed = limit.of_rank(plan.ranks()), parameters = model.arena().length() / plan.pipeline;
+  const std::int64_t bucket = plan.one_bucket ? parameters : std::min(parameters, plan.bucket / 4);
+  const std::int64_t kept = plan.compression.bytes(parameters, bucket, plan.data);
   // Ranks hold these for all parameters, or, from a stage of ZeRO's on, for their part.
   const auto bytes_in = [&](int stage) {
     const auto part = [&](bool shared) { return shared ? parameters / plan.data : parameters; };
-    return 4 * (part(stage >= 3) + part(stage >= 2) + plan.moments * part(stage >= 1 || plan.shared_updates));
+    return 4 * (part(stage >= 3) + part(stage >= 2) + plan.moments * part(stage >= 1 || plan.shared_updates)) + kept;
   };
   const std::int64_t bytes = bytes_in(plan.zero);
   if (limit.bytes <= 0 || bytes <= allowed) return;
   const int last_stage = model.units().size() > 1 ? 3 : 2;  // the third gathers unit by unit
   int stage = plan.zero;
-  const bool shards = strategies::has_buckets(strategies::resolve(recipe.strategy.name, plan.data));
+  const bool shards = kept == 0 && strategies::has_buckets(strategies::resolve(recipe.strategy.name, plan.data));
   while (shards && stage < last_stage && bytes_in(stage) > allowed) ++stage;
-  throw ConfigError(
-      fmt::format("the parameters, gradients and moments of this program's module take {} on each of {} ranks, but {} allows {}; use {}",
-                  memory::readable(bytes), plan.ranks(), limit.source, memory::readable(allowed),
-                  bytes_in(stage) <= allowed ? fmt::format("parallel.zero={}", stage)
-                  : shards                   ? fmt::format("parallel.zero={} on more ranks, or a smaller module", last_stage)
-                                             : "strategy.name=allreduce with parallel.zero, or a smaller module"));
+  throw ConfigError(fmt::format(
+      "the parameters, gradients and moments of this program's module{} take {} on each of {} ranks, but {} allows {}; use {}",
+      kept > 0 ? ", with what comm.compression holds," : "", memory::readable(bytes), plan.ranks(), limit.source, memory::readable(allowed),
+      bytes_in(stage) <= allowed ? fmt::format("parallel.zero={}", stage)
+      : shards                   ? fmt::format("parallel.zero={} on more ranks, or a smaller module", last_stage)
+      : kept > 0                 ? "comm.compression=none, with parallel.zero where that is not enough, or a smaller module"
+                                 : "strategy.name=allreduce with parallel.zero, or a smaller module"));
 }
 
 }  // namespace paceline::train

@@ -62,6 +62,7 @@ std::vector<perf::OtherWire> wires_of(const Recipe& recipe, const graph::Graph& 
       wires.back().bytes = settings.wire_bytes, wires.back().traffic = settings.compressed,
       wires.back().rounds = settings.compressed_rounds;
       if (compressor) wires.back().holds = held_by(*compressor, recipe.compress, settings.wire_bytes, gpu);
+      wires.back().moments = plan_of(tried).moments;
     } catch (const ConfigError&) {  // it does not work with the recipe
     }
   };
@@ -120,7 +121,7 @@ perf::MakeTimes times_of(const Recipe& recipe, const graph::Graph& graph, const 
                                           .precision = precision,
                                           .storage_bytes = storage,
                                           .fp32_gradients = recipe.train.stored_gradients() == "fp32",
-                                          .moments = moments,
+                                          .moments = choice.moments.value_or(moments),
                                           .compression = choice.coder()};
     auto measured = measured_times(recipe, graph, inputs.machine, settings, workers_per_host(inputs));
     if (device == inputs.machine.cluster.device) return measured;

@@ -82,7 +82,8 @@ std::int64_t code_bytes(const compress::Compressor& compressor, const compress::
 strategies::AllreduceFacts facts_of(const Recipe& recipe, int workers, const RunPlace& place) {
   return {.workers = workers,
           .hosts = place.hosts,
-          .on_cpu = tensor::parse_device(recipe.train.device).is_cpu(),
+          // A plan may be for a GPU that this machine does not have.
+          .on_cpu = !recipe.train.device.starts_with("cuda") && tensor::parse_device(recipe.train.device).is_cpu(),
           .direct_sums = place.shares_memory && schedule::runs_in_shared_memory(recipe.comm.algorithm),
           .shaped = recipe.comm.shapes(),
           .repeatable = recipe.train.repeatable,

@@ -38,7 +38,9 @@ class Plan(CliTest):
         stale = next(other for other in found["others"] if other["strategy"] == "asgd")
         self.assertGreater(stale["staleness"], 100)
         shorter = {other["compression"] for other in found["others"] if "at most" in other["remark"]}
-        self.assertEqual(shorter, {"dgc", "threshold"})
+        self.assertEqual(shorter, {"threshold"}, "dgc needs the momentum of sgd")
+        others = self.json_of("plan", *SMALL, "optim.name=sgd", "optim.momentum=0.9", "--cluster", "h100", "--workers", "8")["others"]
+        self.assertEqual({other["compression"] for other in others if "at most" in other["remark"]}, {"dgc", "threshold"})
 
     def test_the_table_says_what_limits_and_what_would_help(self):
         text = self.run_paceline("plan", *SMALL, "--cluster", "h100", "--workers", "8", "--price", "3", "--explain", "1").stdout

@@ -48,11 +48,24 @@ TEST(Estimate, CountsWhatACompressorHolds) {
   EXPECT_EQ(more({.each = 1}), 4 * ((1 << 20) / 4)) << "of every worker";
   EXPECT_EQ(estimate(graph, {.compression = {.kept = 4}}).at(0).bytes.total(), estimate(graph, {}).at(0).bytes.total())
       << "one worker sends nothing";
-  // The cut into stages leaves room for it.
-  Plan stages{.data = 2, .pipeline = 2, .compression = {.kept = 8}};
-  const std::int64_t most = largest(estimate(graph, stages)).bytes.total();
-  stages.limit = most - 1;
-  EXPECT_LT(largest(estimate(graph, stages)).bytes.total(), most);
+}
+
+TEST(Estimate, TheCutIntoStagesLeavesRoomForWhatACompressorHolds) {
+  graph::ModelConfig config;
+  config.network = "vgg16";  // whose parameters are at its end, where there is little time
+  const graph::Graph graph = graph::make_graph(config);
+  Plan plan{.data = 2, .pipeline = 2, .compression = {.kept = 8}};
+  const std::int64_t most = largest(estimate(graph, plan)).bytes.total();
+  plan.limit = most - 1;
+  EXPECT_LT(largest(estimate(graph, plan)).bytes.total(), most);
+}
+
+TEST(Estimate, AGpusGradientsAreOneBucketUntilUnitsAre) {
+  const graph::Graph graph = blocks();
+  Plan plan{.data = 4, .bucket = 64 << 10, .one_bucket = true, .compression = {.codes = 1}};
+  EXPECT_EQ(estimate(graph, plan).at(0).bytes[Category::communication], graph.parameter_count());
+  plan.zero = 2;
+  EXPECT_LT(estimate(graph, plan).at(0).bytes[Category::communication], graph.parameter_count());
 }
 
 TEST(Estimate, CountsTheBuffersOfGradientsInBf16) {

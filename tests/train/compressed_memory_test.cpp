@@ -18,33 +18,37 @@ Recipe compressed_recipe(const std::string& compressor) {
   recipe.model.hidden = {300, 200};
   recipe.parallel.workers = 2, recipe.strategy.name = "allreduce", recipe.strategy.bucket_mb = 0.1;
   recipe.comm.compression = compressor;
+  recipe.optim.name = "sgd", recipe.optim.momentum = 0.9;
   return recipe;
 }
 
-std::int64_t planned_communication(const Recipe& recipe) {
+memory::Bytes planned_bytes(const Recipe& recipe) {
   const Datasets data = make_datasets(recipe);
-  return memory::estimate(graph_for(recipe.model, data.training->info()), plan_of(recipe)).at(0).bytes[Category::communication];
+  return memory::estimate(graph_for(recipe.model, data.training->info()), plan_of(recipe)).at(0).bytes;
 }
 
 class CompressedMemory : public testing::TestWithParam<std::string_view> {};
 
 TEST_P(CompressedMemory, IsPlannedAsExchangesHoldIt) {
   const Recipe recipe = compressed_recipe(std::string(GetParam()));
-  const auto plan = static_cast<double>(planned_communication(recipe));
+  const memory::Bytes planned = planned_bytes(recipe);
+  const auto plan = static_cast<double>(planned[Category::communication]);
+  EXPECT_EQ(planned[Category::moments] == 0, GetParam() == "dgc");
   const bool varies = GetParam() == "threshold" || GetParam() == "dgc";  // the length of its codes
   for (const memory::Bytes& rank : measure_memory(recipe)) {
     const auto held = static_cast<double>(rank[Category::communication]);
     EXPECT_LE(held, 1.05 * plan);
     EXPECT_GE(held, varies ? 0.5 * plan : 0.9 * plan);
+    EXPECT_EQ(rank[Category::moments] == 0, GetParam() == "dgc") << "which has its optimizer's momentum";
   }
 }
 
-std::vector<std::string_view> all_compressors() {
+std::vector<std::string_view> compressor_keys() {
   std::vector<std::string_view> keys;
   for (const auto& row : compress::compressors()) keys.push_back(row.key);
   return keys;
 }
-INSTANTIATE_TEST_SUITE_P(Of, CompressedMemory, testing::ValuesIn(all_compressors()),
+INSTANTIATE_TEST_SUITE_P(Of, CompressedMemory, testing::ValuesIn(compressor_keys()),
                          [](const auto& item) { return std::string(item.param); });
 
 TEST(MemoryPlan, ALimitKnowsWhatCompressorsKeep) {
@@ -74,6 +78,7 @@ TEST(MemoryPlan, PlansCountWhatRunsDo) {
     EXPECT_NEAR(wire.holds.kept, run.kept, 0.1) << wire.compression;
     EXPECT_NEAR(wire.holds.codes, run.codes, 0.1) << wire.compression;
     EXPECT_NEAR(wire.holds.each, run.each, 0.1) << wire.compression;
+    EXPECT_EQ(wire.moments, wire.compression == "dgc" ? 0 : 1);
   }
   EXPECT_EQ(compressors, compress::compressors().size());
 }

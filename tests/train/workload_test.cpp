@@ -117,6 +117,17 @@ TEST(Workload, AModuleLargerThanTheMemoryIsRefusedWithAStageThatFits) {
       << "stage 3 would fit, but needs several units";
 }
 
+TEST(Workload, WhatACompressorKeepsCountsForAModule) {
+  const Folder plain, compressed;
+  Recipe recipe = small_recipe();
+  recipe.optim.momentum = 0;
+  recipe.train.memory_gb = 1e-6;  // parameters and gradients take 896 bytes
+  EXPECT_NO_THROW(train(recipe, regression(/*with_norm=*/false), 2, plain.path()));
+  recipe.comm.compression = "topk";
+  EXPECT_THAT(message_of<ConfigError>([&] { train(recipe, regression(/*with_norm=*/false), 2, compressed.path()); }),
+              testing::AllOf(HasSubstr("train.memory_gb"), HasSubstr("use comm.compression=none")));
+}
+
 TEST(Workload, RefusesWhatItCannotHave) {
   const Folder folder;
   Recipe recipe = small_recipe();
