@@ -98,11 +98,11 @@ schedule::ProgramModel program_model(const graph::Graph& graph, const Sharing& s
       if (joins(i)) add_joint_norm(made.forward, channels(i), /*backward=*/false);
     }
     for (std::size_t i = unit.last; i-- > unit.first;) {
-      if (graph.layers()[i].kind == graph::Kind::experts && sharing.data > 1) add_experts(made.backward, graph.layers()[i]);
       if (joins(i)) add_joint_norm(made.backward, channels(i), /*backward=*/true);
       std::span<const graph::Traffic> backward = split.layers[i].backward;
       if (split.layers[i].sums_gradients) backward = backward.first(backward.size() - 1);
       add_collectives(made.backward, backward, axis, ranks);
+      if (graph.layers()[i].kind == graph::Kind::experts && sharing.data > 1) add_experts(made.backward, graph.layers()[i]);
       if (split.layers[i].sums_gradients) add_gradient_sums(made.backward, parameters, i);
     }
   }
