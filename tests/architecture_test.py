@@ -42,9 +42,10 @@ def problems_in(rooms, room, path, text):
     """What is wrong with the includes of one file of a room."""
     problems, allowed = [], rooms[room].edges | {room}
     for name, quoted in includes_of(text):
-        if quoted and not name.startswith("paceline/"):
+        own = name.startswith("paceline/")
+        if quoted and not own:
             problems.append(f'{path}: "{name}" is not included from the root, as "paceline/…"')
-        elif quoted and name.split("/")[1] not in allowed:
+        elif own and name.split("/")[1] not in allowed:
             problems.append(f'{path}: room {room} must not include "{name}"; its DEPS in paceline/CMakeLists.txt allow {sorted(allowed)}')
         if name.startswith(LIBTORCH) and not rooms[room].torch:
             problems.append(f"{path}: room {room} has no LibTorch, but includes <{name}>")
@@ -174,6 +175,7 @@ class TheTestItself(unittest.TestCase):
         self.assertEqual(self.problems("nn", "<torch/torch.h>"), 0)
         self.assertEqual(self.problems("base", '"paceline/nn/op.h"'), 1)
         self.assertEqual(self.problems("tensor", '"paceline/nn/op.h"'), 1)
+        self.assertEqual(self.problems("tensor", "<paceline/nn/op.h>"), 1)
         self.assertEqual(self.problems("step", '"paceline/tensor/arena.h"'), 1, "an edge of an edge is none")
         self.assertEqual(self.problems("nn", '"op.h"'), 1)
         self.assertEqual(self.problems("base", "<ATen/ATen.h>"), 1)

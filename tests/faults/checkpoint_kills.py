@@ -5,9 +5,9 @@
 
 Prints a Markdown table. Every run has several workers whose checkpoint is a folder of shards, one after every few steps. It is killed
 (SIGKILL, all processes at once) a random moment after it began to write a random one of them, then resumed. `servers`: of a parameter server,
-with one worker, which has residuals. Exits with 1 if a resumed run
-ends in another state_hash than the undisturbed run, if it began from anything but the newest complete checkpoint, or if what it leaves is
-not whole. A kill that came when no checkpoint was being written is drawn again, so that `--runs` counts those that interrupted a write.
+with one worker, which has residuals. Exits with 1 if a resumed run ends in another state_hash than the undisturbed run, if it began from
+anything but the newest complete checkpoint, or if what it leaves is not whole. A kill is drawn again if no checkpoint was being written when
+it came, or none was complete yet: `--runs` counts those that interrupted a write and left something to resume from.
 """
 import argparse
 import json
@@ -121,9 +121,9 @@ def interrupted_run(jobs, scratch, number, chance):
     """The folder of a run that was killed in mid-write, when and with what left; and how many kills that took."""
     for draw in range(1, DRAWS + 1):
         folder = pathlib.Path(tempfile.mkdtemp(prefix=f"kill-{number}-", dir=scratch))
-        nth, after = chance.randint(1, 12), chance.choice([0, chance.uniform(0, 0.004), chance.uniform(0, 0.03)])
+        nth, after = chance.randint(2, 12), chance.choice([0, chance.uniform(0, 0.004), chance.uniform(0, 0.03)])
         found, writing = kill_in_write(jobs.start(folder), folder / "x", nth, after)
-        if writing:
+        if writing and complete(folder / "x"):
             return folder, nth, after, found, draw
         shutil.rmtree(folder, ignore_errors=True)
     sys.exit(f"none of {DRAWS} kills interrupted a write; give the model more parameters (model.hidden), so that a write takes longer")
@@ -131,30 +131,23 @@ def interrupted_run(jobs, scratch, number, chance):
 
 def one_run(jobs, scratch, number, chance, expected):
     folder, nth, after, found, draws = interrupted_run(jobs, scratch, number, chance)
-    before = complete(folder / "x")
-    problem = ""
-    if not before:
-        problem = "" if nth <= 1 else "no complete checkpoint, though several were written"
-        done = jobs.start(folder / "again")
-        out, _ = done.communicate(timeout=DEADLINE_S)
-        resumed = json.loads(out) if done.returncode == 0 else None
-        if resumed is None:
-            problem = f"a new start ended with exit code {done.returncode}"
-    else:
-        shown = subprocess.run([jobs.paceline, "checkpoint", "show", str(folder / "x"), "--json"], capture_output=True, text=True, check=False)
-        if shown.returncode != 0 or json.loads(shown.stdout)["step"] != max(before):
-            problem = "the newest complete checkpoint does not count: " + (shown.stderr.strip() or shown.stdout[:60])
-        done = jobs.resume(folder)
-        resumed = json.loads(done.stdout) if done.returncode == 0 else None
-        if resumed is None:
-            problem = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit code {done.returncode}"
-        verified = subprocess.run([jobs.paceline, "checkpoint", "verify", str(folder / "x")], capture_output=True, text=True, check=False)
-        if not problem and verified.returncode != 0:
-            problem = verified.stdout + verified.stderr
-    if resumed is not None and resumed["state_hash"] != expected["state_hash"]:
+    newest, problem = max(complete(folder / "x")), ""
+    shown = subprocess.run([jobs.paceline, "checkpoint", "show", str(folder / "x"), "--json"], capture_output=True, text=True, check=False)
+    if shown.returncode != 0 or json.loads(shown.stdout)["step"] != newest:
+        problem = "the newest complete checkpoint does not count: " + (shown.stderr.strip() or shown.stdout[:60])
+    done = jobs.resume(folder)
+    resumed = json.loads(done.stdout) if done.returncode == 0 else None
+    verified = subprocess.run([jobs.paceline, "checkpoint", "verify", str(folder / "x")], capture_output=True, text=True, check=False)
+    if resumed is None:
+        problem = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit code {done.returncode}"
+    elif resumed["first_step"] != newest:
+        problem = f"resumed from step {resumed['first_step']}, not {newest}"
+    elif resumed["state_hash"] != expected["state_hash"]:
         problem = f"state_hash {resumed['state_hash']}"
+    elif not problem and verified.returncode != 0:
+        problem = verified.stdout + verified.stderr
     shutil.rmtree(folder, ignore_errors=True)
-    return nth, after, found, draws, max(before, default=0), problem
+    return nth, after, found, draws, newest, problem
 
 
 def main():
@@ -174,7 +167,7 @@ def main():
             jobs = Jobs(os.path.abspath(options.paceline), options.workers, kind, options.words)
             expected = jobs.whole(os.path.join(scratch, kind))
             print(f"\n{options.workers} {'servers' if kind == 'servers' else f'workers as {kind}'}; undisturbed: step {expected['steps']}, state_hash {expected['state_hash']}\n")
-            print("| run | killed in checkpoint | after ms | left of the newest | kills until a write was interrupted | resumed from (0: a new start) | ends in the same state |\n|---|---|---|---|---|---|---|")
+            print("| run | killed in checkpoint | after ms | left of the newest | kills until a write was interrupted | resumed from step | ends in the same state |\n|---|---|---|---|---|---|---|")
             for number in range(1, options.runs + 1):
                 nth, after, found, draws, start, problem = one_run(jobs, scratch, number, chance, expected)
                 failed += bool(problem)
