@@ -1,6 +1,6 @@
 // SparkNet (Moritz et al., 2016): a master collects the replicas every `period` steps, averages them and sends the mean back.
 //   every τ steps: master: w ← (1/M) Σ_j w_j; all: w_i ← w
-// The same mean as local_sgd, over a star: all traffic passes through worker 0.
+// The same mean as local_sgd, in two operations: reduce to worker 0, broadcast from it.
 #include "paceline/strategies/registry.h"
 #include "paceline/strategies/replicas.h"
 

@@ -79,8 +79,7 @@ std::optional<Trainer::Score> Trainer::score() {
   const auto pass = pipeline::make_pass(context_);
   const std::vector<std::string> metrics = loss_->metrics();
   const std::int64_t sums = 2 + std::ssize(metrics);  // loss, right answers, metrics
-  if (!evaluation_sums_.defined())
-    evaluation_sums_ = at::empty({sums}, at::TensorOptions().dtype(at::kDouble).device(module_->device()));
+  if (!evaluation_sums_.defined()) evaluation_sums_ = at::empty({sums}, at::TensorOptions().dtype(at::kDouble).device(module_->device()));
   evaluation_sums_.zero_();
   std::int64_t targets = 0;
   std::int64_t seen = 0;  // batches
