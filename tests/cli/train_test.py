@@ -165,6 +165,10 @@ class Workers(CliTest):
         if self.mpirun():
             self.assertEqual(threads, self.hash_of(*self.mpirun()))
 
+    def curve_of(self, result):
+        rows = [json.loads(line) for line in (self.folder / result["run"] / "metrics.jsonl").read_text().splitlines()]
+        return [row["loss"] for row in rows if row["event"] == "step"]
+
     def test_three_axes_follow_the_curve_of_one_worker(self):
         text = self.folder / "text.txt"
         text.write_text("".join(f"Of {i % 89} ships that sailed in the year {1500 + i % 97}, {i % 7} came home.\n" for i in range(1200)))
@@ -173,14 +177,16 @@ class Workers(CliTest):
                  "--quiet", "--json"]
         alone = self.launched(BINARY, *words, "--mesh", "data=1")
         self.assertEqual((alone["workers"], alone["steps"]), (1, 6))
+        curve = self.curve_of(alone)
+        self.assertEqual(len(curve), 6)
         launchers = [[BINARY, "run", "-np", "4", "--"]] + ([self.mpirun()] if self.mpirun() else [])
         for launcher in launchers:
             for mesh in ([], ["--mesh", "data=4", "parallel.zero=3"]):
                 with self.subTest(launcher=launcher[0], mesh=mesh):
                     result = self.launched(*launcher, BINARY, *words, *mesh)
                     self.assertEqual(result["workers"], 4)
-                    for loss in ("train_loss", "test_loss"):
-                        self.assertAlmostEqual(result[loss], alone[loss], delta=1e-5 * alone[loss])
+                    for mine, expected in zip(self.curve_of(result) + [result["test_loss"]], curve + [alone["test_loss"]], strict=True):
+                        self.assertAlmostEqual(mine, expected, delta=1e-5 * expected)
 
     def test_a_killed_run_goes_on_with_other_workers(self):
         first = self.json_of("train", *SMALL, "--quiet", "--workers", "2", "train.steps=5", "comm.compression=topk")

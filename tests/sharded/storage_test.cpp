@@ -248,7 +248,7 @@ TEST(Offload, HasTheSameBits) {
         }
 }
 
-// Of tensors in pieces, too, whose squares the host adds up over the workers: a GPU refuses these optimizers beside ZeRO otherwise.
+// Of tensors in pieces, too, whose squares the host adds up over the workers.
 TEST(Offload, HasTheNormsOfWholeTensors) {
   for (const char* optimizer : {"lars", "lamb"})
     for (const int workers : {2, 3})
