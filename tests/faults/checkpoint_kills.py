@@ -140,8 +140,8 @@ def one_run(jobs, scratch, number, chance, expected):
     verified = subprocess.run([jobs.paceline, "checkpoint", "verify", str(folder / "x")], capture_output=True, text=True, check=False)
     if resumed is None:
         problem = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit code {done.returncode}"
-    elif resumed["first_step"] != newest:
-        problem = f"resumed from step {resumed['first_step']}, not {newest}"
+    elif (began := json.loads((folder / "x/summary.json").read_text())["first_step"]) != newest:
+        problem = f"resumed from step {began}, not {newest}"
     elif resumed["state_hash"] != expected["state_hash"]:
         problem = f"state_hash {resumed['state_hash']}"
     elif not problem and verified.returncode != 0:
