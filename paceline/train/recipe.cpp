@@ -79,7 +79,7 @@ void TrainConfig::describe(Section& section) {
       .at_least(0);
   section.field("threads", threads, "CPU threads per worker; 0: OMP_NUM_THREADS, else all usable cores, divided among the workers")
       .at_least(0);
-  section.field("micro_batches", micro_batches, "compute a batch in this many parts and add their gradients, to save memory").at_least(1);
+  section.field("micro_batches", micro_batches, "compute a batch in at most this many parts, to save memory: gradients add up").at_least(1);
   section.field("label_smoothing", label_smoothing, "share of the target's probability that is spread over all classes")
       .at_least(0)
       .at_most(1);
