@@ -84,7 +84,7 @@ class Tree:
         begun = (self.path / "build/build.ninja").exists()
         if not begun and self.namespace and (build / "build.ninja").exists():
             self.path.mkdir(parents=True, exist_ok=True)
-            skipped = ("bench", "examples", "lint", "Testing")
+            skipped = ("examples", "lint", "Testing")
             parts = [str(part) for part in build.iterdir() if part.name not in skipped]
             (self.path / "build").mkdir(exist_ok=True)
             subprocess.run(["cp", "-a", "--reflink=auto", *parts, str(self.path / "build")], check=True)

@@ -75,7 +75,7 @@ struct Plan {
   std::string recompute = "none";
   Kernels kernels = {};
   std::int64_t bucket = 8 << 20;  // bytes that travel at a time
-  bool one_bucket = false;        // as on a GPU: all gradients at a time; from ZeRO's second stage on, those of a unit
+  bool one_bucket = false;        // as on a GPU: all gradients travel at once; from ZeRO's stage 2 on, those of a unit
   bool bf16_gradients = false;    // they travel in bf16, from buffers of their own, and are added in fp32
   Compression compression = {};   // with several data-parallel ranks
 

@@ -71,7 +71,6 @@ std::vector<NamedTensor> Checkpointer::own_part(std::span<const NamedTensor> ten
 void Checkpointer::begin(const CheckpointMetadata& metadata, std::span<const NamedTensor> tensors, bool good,
                          const std::shared_ptr<OtherParts>& others) {
   finish();
-  if (pruning_.valid()) charge(pruning_.get());
   Pending& made = pending_.emplace();
   made.step = metadata.position.step, made.run = metadata, made.began = clock_.now(), made.good = good;
   const std::vector<HeldTensor> holdings = others ? holdings_of(tensors, others->reports()) : gather_holdings(tensors, comm_);
@@ -99,7 +98,6 @@ void Checkpointer::begin(const CheckpointMetadata& metadata, std::span<const Nam
 bool Checkpointer::part_is_there() {
   if (!pending_->written && is_ready(pending_->part)) {
     pending_->written = pending_->part.get();
-    untold_cpu_s_ += pending_->written->cpu_s;
   }
   return pending_->written.has_value();
 }
@@ -117,30 +115,30 @@ bool Checkpointer::parts_are_there(bool wait) {
   return pending_->problem.has_value();
 }
 
-// Writers slow down training by the cores that they take from it: those of all workers, at most as many as there are.
-void Checkpointer::charge(double cpu_s) {
-  const unsigned cores = std::max(std::thread::hardware_concurrency(), 1U);
-  pace_.spent(cpu_s / std::min<double>(comm_.size(), cores));
+// A worker is slowed down by as much as its writer takes from it, all the more where workers have no core each; and all wait for it.
+void Checkpointer::charge(double cpu_s, double writers) {
+  const double cores = std::max(std::thread::hardware_concurrency(), 1U);
+  pace_.spent(cpu_s / std::max(writers, 1.0) * std::max(comm_.topology().per_host / cores, 1.0));
   total_.writer_s += cpu_s;
 }
 
 Checkpointer::Progress Checkpointer::progress() {
-  Progress own;
-  if (pending_ && !pending_->concluded && parts_are_there(/*wait=*/false)) own.parts = pending_->problem->empty() ? 1 : 1 + kFailed;
-  own.cpu_s = std::exchange(untold_cpu_s_, 0);
-  return own;
+  if (!pending_ || pending_->concluded || !parts_are_there(/*wait=*/false)) return {};
+  const double cpu_s = pending_->written->cpu_s;
+  return {.parts = pending_->problem->empty() ? 1 : 1 + kFailed, .writers = cpu_s > 0 ? 1.0 : 0.0, .cpu_s = cpu_s};
 }
 
 void Checkpointer::heard(const Progress& sum) {
-  charge(sum.cpu_s);
+  if (pruning_.valid() && is_ready(pruning_)) charge(pruning_.get(), 1);
   if (!pending_ || pending_->result) return;
-  if (!pending_->concluded && std::fmod(sum.parts, kFailed) == comm_.size()) conclude(sum.parts >= kFailed);
+  if (!pending_->concluded && std::fmod(sum.parts, kFailed) == comm_.size()) conclude(sum);
   if (pending_->all && !pending_->result && is_ready(*pending_->all)) pending_->result = take_index();
 }
 
-void Checkpointer::conclude(bool failed) {
+void Checkpointer::conclude(const Progress& sum) {
   pending_->concluded = true;
-  if (failed) return lose();
+  charge(sum.cpu_s, sum.writers);
+  if (sum.parts >= kFailed) return lose();
   if (pending_->shards == 1) pending_->result = !leads() || take_outcome(*pending_->written);
   else if (leads()) write_index();
 }
@@ -195,13 +193,13 @@ bool Checkpointer::take_outcome(const Written& outcome) {
 
 bool Checkpointer::take_index() {
   const Written index = pending_->all->get();
-  charge(index.cpu_s);
+  charge(index.cpu_s, 1);
   return take_outcome(index);
 }
 
 // In the background: a file system may take a while to remove large files.
 void Checkpointer::prune(const std::filesystem::path& written) {
-  if (pruning_.valid()) charge(pruning_.get());
+  if (pruning_.valid()) charge(pruning_.get(), 1);
   pruning_ = std::async(std::launch::async, [written, keep = keep_] {
     const double before = thread_cpu_s();
     prune_checkpoints(written, keep);
@@ -225,10 +223,9 @@ bool Checkpointer::finish() {
     if (!pending_->concluded) {
       parts_are_there(/*wait=*/true);
       const Progress own = progress();
-      std::vector<double> sum = {own.parts, own.cpu_s};
+      std::vector<double> sum = {own.parts, own.writers, own.cpu_s};
       if (comm_.size() > 1) comm_.run(comm::allreduce(sum, {.deadline = comm::kUntilTheEnd}));
-      charge(sum[1]);
-      conclude(sum[0] >= kFailed);
+      conclude({.parts = sum[0], .writers = sum[1], .cpu_s = sum[2]});
     }
     if (pending_->shards > 1 && !pending_->lost) {
       if (pending_->all && !pending_->result) pending_->result = take_index();
@@ -239,7 +236,7 @@ bool Checkpointer::finish() {
     last_good_ = *pending_->result;
     pending_.reset();
   }
-  if (pruning_.valid()) charge(pruning_.get());
+  if (pruning_.valid()) charge(pruning_.get(), 1);
   return last_good_;
 }
 

@@ -56,7 +56,7 @@ class Checkpointer {
   /// Each worker's contribution to sums over all of them, and those sums, at every report: so worker 0 learns that all parts are on disk,
   /// and what they cost.
   struct Progress {
-    double parts = 0, cpu_s = 0;
+    double parts = 0, writers = 0, cpu_s = 0;
   };
   Progress progress();
   void heard(const Progress& sum);
@@ -92,13 +92,13 @@ class Checkpointer {
                                     std::size_t& shards) const;
   bool part_is_there();
   bool parts_are_there(bool wait);
-  void conclude(bool failed);  // all parts are on disk, or one never will be; collective
+  void conclude(const Progress& sum);  // all parts are on disk, or one never will be; collective
   void write_index();
   void lose();  // collective
   void alarm(const std::string& problem);
   bool take_outcome(const Written& outcome);  // of the whole, on worker 0
   bool take_index();
-  void charge(double cpu_s);
+  void charge(double cpu_s, double writers);
   void prune(const std::filesystem::path& written);
 
   comm::Communicator& comm_;
@@ -110,7 +110,6 @@ class Checkpointer {
   std::vector<int> writers_;  // workers that can access the folder
   std::optional<Pending> pending_;
   std::future<double> pruning_;  // its CPU time
-  double untold_cpu_s_ = 0;      // of this worker's parts
   observe::Checkpointing total_;
   bool last_good_ = true;  // the last one that has ended
   std::int64_t alarmed_step_ = -1;

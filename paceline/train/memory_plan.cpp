@@ -182,7 +182,7 @@ void require_memory(const Recipe& recipe, nn::Model& model, const memory::Plan& 
       kept > 0 ? ", with what comm.compression holds," : "", memory::readable(bytes), plan.ranks(), limit.source, memory::readable(allowed),
       bytes_in(stage) <= allowed ? fmt::format("parallel.zero={}", stage)
       : shards                   ? fmt::format("parallel.zero={} on more ranks, or a smaller module", last_stage)
-      : kept > 0                 ? "comm.compression=none, with parallel.zero where that is not enough, or a smaller module"
+      : kept > 0                 ? "comm.compression=none, or a smaller module"
                                  : "strategy.name=allreduce with parallel.zero, or a smaller module"));
 }
 

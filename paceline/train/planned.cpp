@@ -57,12 +57,13 @@ std::vector<perf::OtherWire> wires_of(const Recipe& recipe, const graph::Graph& 
     try {
       validate(tried);
       const schedule::ProgramSettings settings = step_of(tried, graph).settings.front();
+      const int moments = plan_of(tried).moments;
       if (large && settings.compressed_rounds > 1) return;
       wires.push_back(wire);
       wires.back().bytes = settings.wire_bytes, wires.back().traffic = settings.compressed,
       wires.back().rounds = settings.compressed_rounds;
+      wires.back().moments = moments;
       if (compressor) wires.back().holds = held_by(*compressor, recipe.compress, settings.wire_bytes, gpu);
-      wires.back().moments = plan_of(tried).moments;
     } catch (const ConfigError&) {  // it does not work with the recipe
     }
   };

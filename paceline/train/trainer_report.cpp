@@ -168,14 +168,14 @@ void Trainer::report() {
   if (unreported_.empty()) return;
   const auto count = static_cast<std::int64_t>(unreported_.size());
   // A row a step: loss, right answers, targets, of this worker and then of all. One more tells whether anybody was asked to stop, how far
-  // the workers are with writing a checkpoint, and whether worker 0 wants another; the last, what their writers cost.
+  // the workers are with writing a checkpoint, and whether worker 0 wants another; the last, how many writers they had and what these cost.
   at::Tensor sums = at::zeros({count + 2, 3}, at::kDouble);
   if (counts()) sums.narrow(0, 0, count).narrow(1, 0, 2).copy_(unreported_sums_.narrow(0, 0, count));  // on a GPU this waits for the steps
   auto rows = sums.accessor<double, 2>();
   for (std::int64_t i = 0; i < count && counts(); ++i) rows[i][2] = static_cast<double>(unreported_[static_cast<std::size_t>(i)].targets);
   rows[count][0] = around_.stop.load(std::memory_order_relaxed) ? 1 : 0;
   const Checkpointer::Progress written = checkpointer_->progress();
-  rows[count][1] = written.parts, rows[count + 1][0] = written.cpu_s;
+  rows[count][1] = written.parts, rows[count + 1][0] = written.writers, rows[count + 1][1] = written.cpu_s;
   rows[count][2] = leads() ? static_cast<double>(checkpointer_->wish()) : 0;
   const step::Traffic traffic = strategy_->traffic();
   const double exposed = traffic.exposed_s - traffic_before_.exposed_s;
@@ -185,7 +185,7 @@ void Trainer::report() {
   compute_s_ += seconds(around_.clock.now() - reported_at_) - exposed;
   if (comm_->size() > 1) comm_->run(comm::allreduce(comm::Buffer(sums.data_ptr<double>(), sums.numel())));
   stopping_ = stopping_ || rows[count][0] > 0;
-  checkpointer_->heard({.parts = rows[count][1], .cpu_s = rows[count + 1][0]});
+  checkpointer_->heard({.parts = rows[count][1], .writers = rows[count + 1][0], .cpu_s = rows[count + 1][1]});
   checkpoint_wish_ = static_cast<Checkpointer::Wish>(static_cast<int>(rows[count][2]));
 
   const Nanoseconds now = around_.clock.now(), each = (now - reported_at_) / count;

@@ -126,7 +126,7 @@ def interrupted_run(jobs, scratch, number, chance):
         if writing and complete(folder / "x"):
             return folder, nth, after, found, draw
         shutil.rmtree(folder, ignore_errors=True)
-    sys.exit(f"none of {DRAWS} kills interrupted a write; give the model more parameters (model.hidden), so that a write takes longer")
+    sys.exit(f"none of {DRAWS} kills interrupted a write after a complete checkpoint; give the model more parameters (model.hidden), so that a write takes longer")
 
 
 def one_run(jobs, scratch, number, chance, expected):
