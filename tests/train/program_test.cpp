@@ -173,6 +173,10 @@ TEST_P(StepProgram, IsWhatTheStepDoes) {
     };
     EXPECT_EQ(shown(texts_of(record.order().thread)), shown(record.thread()));
     EXPECT_EQ(record.order().lanes, record.lanes());
+    const StepEvent& end = record.order().thread.back();
+    if (step.settings[0].overlap && !reaches_back) {
+      EXPECT_EQ(end.ended, end.left) << "nothing of a step is under way when it ends";
+    }
     EXPECT_THAT(record.faults(), testing::IsEmpty());
   });
 }
@@ -227,7 +231,7 @@ const ProgramCase kProgramCases[] = {
      {"parallel.pipeline=2", "parallel.data=2", "parallel.schedule=zero_bubble", "train.micro_batches=4", "strategy.overlap=on"}},
     {"bf16_gradients", {"parallel.data=2", "comm.gradient_dtype=bf16"}},
     {"bf16_storage", {"parallel.data=2", "train.storage=bf16", "train.precision=bf16", "parallel.zero=3"}},
-    {"fp32_gradients", {"parallel.data=2", "train.storage=bf16", "train.gradients=fp32", "strategy.bucket_mb=0.01", "parallel.zero=1"}},
+    {"fp32_gradients", {"parallel.data=2", "train.storage=bf16", "train.gradients=fp32", "strategy.bucket_mb=0.005", "parallel.zero=1"}},
     {"fp32_gradients_tied",
      {"parallel.pipeline=2", "parallel.data=2", "model.network=gpt", "model.tied=true", "train.micro_batches=2", "train.storage=bf16",
       "train.precision=bf16", "train.gradients=fp32"}},
