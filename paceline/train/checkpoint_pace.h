@@ -1,8 +1,8 @@
 // When a checkpoint may be written, unless the recipe sets that in steps: all of a run's checkpoints, with the one at its end, may take at
 // most a given share of its time.
 //
-// The cost of one is measured: the time for which training paused, and the CPU time of a worker's writer. The next one may begin when what was spent, the cost of that one and of the one at the end, which may come at any moment, is no more than
-// the share of the time so far.
+// The cost of one is measured: the time for which training paused, and the CPU time of a worker's writer. The next one may begin when what
+// was spent, the cost of that one and of the one at the end, which may come at any moment, is no more than the share of the time so far.
 #pragma once
 
 namespace paceline::train {
