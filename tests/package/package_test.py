@@ -192,7 +192,7 @@ class Subfolder(ThreePrograms):
                   "-DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON", "-DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON", *self.ccache)
         plan = run("ninja", "-C", FOLDER / "fetched", "-t", "commands", "all").stdout
         self.assertIn("libpaceline_comm.a", plan)
-        self.assertLessEqual(plan.count(" -c "), 15, plan)
+        self.assertLessEqual(plan.count(" -c "), 20, plan)
         if ALL:
             run("cmake", "--build", FOLDER / "fetched")
             self.check_programs(FOLDER / "fetched", ["collectives"])
@@ -212,7 +212,7 @@ class Subfolder(ThreePrograms):
         for unwanted in ("/cli/", "/bench/", "/tests/base", "libpaceline_program"):
             self.assertNotIn(unwanted, plan)
         steps = {program: run("ninja", "-C", FOLDER / "sub", "-t", "commands", program).stdout.count(" -c ") for program in ("collectives", "own_loop", "own_module")}
-        self.assertLessEqual(steps["collectives"], 15, steps)  # was 86
+        self.assertLessEqual(steps["collectives"], 20, steps)  # was 86
         self.assertLessEqual(steps["own_loop"], 36, steps)     # was 109
         self.assertLess(steps["own_loop"], steps["own_module"])
         if ALL:
