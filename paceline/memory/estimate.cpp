@@ -120,11 +120,11 @@ class Ranks {
     return 4 * bucket + 4 * divided(bucket, plan_.data);
   }
 
-  /// Its elements (strategies/allreduce_choices.cpp).
+  /// Its elements: on a GPU all gradients travel at once, from ZeRO's stage 2 on those of a unit (strategies/allreduce_choices.cpp).
   std::int64_t largest_bucket(std::int64_t common, const std::vector<graph::Units>& held) const {
     const std::int64_t unit = largest_in(share_.parameters, held);
-    if (plan_.zero == 3 || (plan_.zero == 2 && plan_.one_bucket)) return unit;
-    return plan_.one_bucket ? common : std::min(common, std::max(plan_.bucket / plan_.gradient(), unit));
+    if (plan_.zero == 3 || (plan_.zero == 2 && plan_.gpu)) return unit;
+    return plan_.gpu ? common : std::min(common, std::max(plan_.bucket / plan_.gradient(), unit));
   }
 
   std::int64_t compressed(std::int64_t common, const std::vector<graph::Units>& held) const {

@@ -65,7 +65,7 @@ struct Plan {
   bool sequence = false;           // the tensor axis shares positions, too
   std::string hybrid = "none";     // layers that data-parallel ranks share (graph/hybrid.h)
   bool shared_updates = false;     // data-parallel ranks share moments and masters without ZeRO as well
-  bool gpu = false;                // whose pages move by two units at a time, where memory comes and goes
+  bool gpu = false;                // pages come and go two units at a time, gradients travel in one bucket
   bool offload = false;            // masters, moments and their gradients lie in host memory, beside a GPU
   std::int64_t storage = 4;        // bytes of a stored parameter
   bool fp32_gradients = false;     // whatever parameters are stored in; otherwise gradients are stored like them
@@ -75,7 +75,6 @@ struct Plan {
   std::string recompute = "none";
   Kernels kernels = {};
   std::int64_t bucket = 8 << 20;  // bytes that travel at a time
-  bool one_bucket = false;        // as on a GPU: all gradients travel at once; from ZeRO's stage 2 on, those of a unit
   bool bf16_gradients = false;    // they travel in bf16, from buffers of their own, and are added in fp32
   Compression compression = {};   // with several data-parallel ranks
 

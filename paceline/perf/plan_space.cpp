@@ -192,8 +192,8 @@ memory::Plan memory_plan(const PlanQuestion& question, const Choice& choice) {
   plan.sequence = choice.sequence, plan.hybrid = choice.hybrid, plan.recompute = program.recompute;
   plan.storage = question.storage, plan.fp32_gradients = question.fp32_gradients;
   plan.fp16 = question.fp16, plan.product = question.product, plan.moments = choice.moments.value_or(question.moments);
-  plan.bucket = program.bucket_bytes, plan.one_bucket = question.cluster.device.kind == "gpu", plan.bf16_gradients = choice.rounds(),
-  plan.compression = choice.holds;
+  plan.gpu = question.cluster.device.kind == "gpu";
+  plan.bucket = program.bucket_bytes, plan.bf16_gradients = choice.rounds(), plan.compression = choice.holds;
   return plan;
 }
 

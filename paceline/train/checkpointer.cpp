@@ -96,9 +96,7 @@ void Checkpointer::begin(const CheckpointMetadata& metadata, std::span<const Nam
 }
 
 bool Checkpointer::part_is_there() {
-  if (!pending_->written && is_ready(pending_->part)) {
-    pending_->written = pending_->part.get();
-  }
+  if (!pending_->written && is_ready(pending_->part)) pending_->written = pending_->part.get();
   return pending_->written.has_value();
 }
 

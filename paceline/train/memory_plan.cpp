@@ -76,7 +76,7 @@ memory::Plan plan_of(const Recipe& recipe, const RunPlace& place) {
   plan.recompute = recipe.train.recompute, plan.schedule = recipe.parallel.schedule, plan.sequence = recipe.parallel.sequence;
   plan.hybrid = recipe.parallel.hybrid;
   plan.bf16_gradients = recipe.comm.gradient_dtype == "bf16";
-  plan.gpu = plan.one_bucket = recipe.train.device.starts_with("cuda");
+  plan.gpu = recipe.train.device.starts_with("cuda");
   plan.offload = recipe.parallel.offload;
   if (plan.data > 1 && recipe.comm.compression != "none") plan.compression = compression_of(recipe, plan.gpu);
   plan.kernels = kernels_of(plan.gpu);
@@ -164,7 +164,7 @@ void require_memory(const Recipe& recipe, const graph::Graph& graph, const memor
 void require_memory(const Recipe& recipe, nn::Model& model, const memory::Plan& plan, const RunFacts& run) {
   const memory::Limit limit = limit_of(recipe, run.place);
   const std::int64_t allowed = limit.of_rank(plan.ranks()), parameters = model.arena().length() / plan.pipeline;
-  const std::int64_t bucket = plan.one_bucket ? parameters : std::min(parameters, plan.bucket / 4);
+  const std::int64_t bucket = plan.gpu ? parameters : std::min(parameters, plan.bucket / 4);
   const std::int64_t kept = plan.compression.bytes(parameters, bucket, plan.data);
   // Ranks hold these for all parameters, or, from a stage of ZeRO's on, for their part.
   const auto bytes_in = [&](int stage) {

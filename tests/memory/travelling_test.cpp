@@ -62,7 +62,7 @@ TEST(Estimate, TheCutIntoStagesLeavesRoomForWhatACompressorHolds) {
 
 TEST(Estimate, AGpusGradientsAreOneBucketUntilUnitsAre) {
   const graph::Graph graph = blocks();
-  Plan plan{.data = 4, .bucket = 64 << 10, .one_bucket = true, .compression = {.codes = 1}};
+  Plan plan{.data = 4, .gpu = true, .bucket = 64 << 10, .compression = {.codes = 1}};
   EXPECT_EQ(estimate(graph, plan).at(0).bytes[Category::communication], graph.parameter_count());
   plan.zero = 2;
   EXPECT_LT(estimate(graph, plan).at(0).bytes[Category::communication], graph.parameter_count());

@@ -134,7 +134,7 @@ TEST(Plan, SharedLayersGoWithRecomputationAndZero) {
   EXPECT_LT(again.bytes.total(), plain.bytes.total());
   EXPECT_GT(again.cost.split.compute, plain.cost.split.compute);
   EXPECT_THAT(settings_of(plain.choice), testing::IsSupersetOf({"parallel.hybrid=\"auto\"", "parallel.zero=1", "train.micro_batches=2"}));
-  question.memory = plain.bytes.total() / 3;
+  question.memory = plain.bytes.total() / 2;
   question.fixed["tensor"] = question.fixed["pipeline"] = 1;
   const Plans tight = make_plans(question);
   EXPECT_TRUE(std::ranges::any_of(tight.exact, [](const Plan& plan) { return plan.choice.hybrid == "auto"; }));
