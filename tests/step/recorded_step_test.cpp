@@ -45,14 +45,13 @@ TEST(RecordedStepOnGpu, ReturnsWhatTheReplayWrote) {
   const Batch whole{.inputs = memory, .targets = {}, .global_samples = 8},
       shorter{.inputs = memory.narrow(0, 0, 3), .targets = {}, .global_samples = 3};
   RecordedStep step(device, true);
-  float value = 0;
-  const auto sum = [&](const Batch& batch) {
-    memory.fill_(++value);
+  const auto sum_of = [&](const Batch& batch, float value) {
+    memory.fill_(value);
     return step.result(batch, [&] { return batch.inputs.sum(); }).item<float>();
   };
-  for (int i = 0; i < 6; ++i) EXPECT_EQ(sum(whole), 8 * value) << i;
-  EXPECT_EQ(sum(shorter), 3 * value);
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(sum(whole), 8 * value) << "after a shorter batch";
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(sum_of(whole, i), 8 * i) << i;
+  EXPECT_EQ(sum_of(shorter, 6), 3 * 6);
+  for (int i = 7; i < 9; ++i) EXPECT_EQ(sum_of(whole, i), 8 * i) << "after a shorter batch";
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // What a strategy's program says is what its step does: passes, operations, bytes, waits and their order, on every axis of the mesh.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <functional>
