@@ -44,13 +44,10 @@ constexpr Argument kArguments[] = {
     {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
 };
 
-// A channel has its own connection, reconnects soon after its server is back, and uses no proxy. gRPC retries nothing: the caller knows
-// what a retry would mean.
+// A channel has its own connection, which is opened for it (grpc_door.cpp), and uses no proxy. gRPC retries nothing: the caller knows what
+// a retry would mean, and Link makes a new channel for every attempt.
 constexpr Argument kChannelArguments[] = {
     {GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1},
-    {GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50},
-    {GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1'000},
-    {GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2'000},
     {GRPC_ARG_ENABLE_HTTP_PROXY, 0},
     {GRPC_ARG_ENABLE_RETRIES, 0},
 };
