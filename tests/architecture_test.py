@@ -202,6 +202,29 @@ class Sizes(unittest.TestCase):
         self.assertLess(sum(self.lines_of("paceline/strategies").values()), 2000)
 
 
+class Index(unittest.TestCase):
+    """Whoever looks for a file finds its name in ARCHITECTURE.md."""
+
+    PLUGINS = {"networks", "rules", "consistency", "predictors", "meetings", "ops", "passes", "pipelines"}  # folders of which one file is like another
+    HALVES = re.compile(r"_(cuda|kernels|absent|table)$")  # beside the file that has the name
+
+    def named(self):
+        words = re.findall(r"`([^`]*)`", (SOURCE / "ARCHITECTURE.md").read_text(encoding="utf-8"))
+        return {pathlib.PurePath(word).stem for part in words for word in re.findall(r"[\w/.]+", part)}
+
+    def test_every_file_of_a_room_is_named_or_a_plugin(self):
+        named = self.named()
+        missing = []
+        for room in sorted(path for path in (SOURCE / "paceline").iterdir() if path.is_dir()):
+            files = [path for path in room.rglob("*") if path.suffix in ENDINGS]
+            keys = set(re.findall(r'"(\w+)"', "".join(path.read_text(encoding="utf-8") for path in files)))  # a plug-in is named after its key
+            for path in files:
+                stems = {path.stem, self.HALVES.sub("", path.stem)}
+                if not stems & (named | keys) and path.parent.name not in self.PLUGINS:
+                    missing.append(str(path.relative_to(SOURCE)))
+        self.assertEqual(missing, [], "name them in ARCHITECTURE.md, under 'Files of each room'")
+
+
 if __name__ == "__main__":
     if len(sys.argv) > 1 and not sys.argv[1].startswith("-"):
         SOURCE = pathlib.Path(sys.argv.pop(1)).resolve()
