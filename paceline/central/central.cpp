@@ -15,7 +15,7 @@ std::vector<std::string> Central::views() const {
   return views;
 }
 
-std::unique_ptr<step::Strategy> make_central(const step::Context& context, const Settings& settings) {
+std::unique_ptr<step::Strategy> make_central(const step::Context& context, const Settings& settings, const step::Resumed* resumed) {
   const ps::PsConfig& ps = settings.ps;
   if (context.compression != "none" && ps.executor != "processes")
     throw ConfigError(fmt::format("comm.compression={} has no effect, because ps.executor={} sends nothing; use comm.compression=none",
@@ -29,10 +29,12 @@ std::unique_ptr<step::Strategy> make_central(const step::Context& context, const
         fmt::format("strategy '{}' runs all its workers in one process with ps.executor={}; start it without a launcher, with --workers {}",
                     settings.strategy, ps.executor, context.comm().size()));
   const std::string executor = settings.executor_on(context.model.device().is_cuda());
-  if (executor == "threads") return make_threads_executor(context, settings);
-  if (executor == "processes") return make_processes_executor(context, settings);
-  if (settings.timing.distribution == "trace") return make_replay_executor(context, settings);
-  return make_virtual_executor(context, settings);
+  if (executor == "processes") return make_processes_executor(context, settings, resumed);
+  auto made = executor == "threads"                     ? make_threads_executor(context, settings)
+              : settings.timing.distribution == "trace" ? make_replay_executor(context, settings)
+                                                        : make_virtual_executor(context, settings);
+  if (resumed) resumed->give_to([&](auto state) { made->load(state); });
+  return made;
 }
 
 }  // namespace paceline::central

@@ -42,14 +42,15 @@ class Central : public step::Strategy, public step::Centralised {
   Settings settings_;
 };
 
-/// Creates the strategy that `settings` describe. ConfigError if it is impossible.
-std::unique_ptr<step::Strategy> make_central(const step::Context& context, const Settings& settings);
+/// Creates the strategy that `settings` describe; null: not resumed. ConfigError if it is impossible.
+std::unique_ptr<step::Strategy> make_central(const step::Context& context, const Settings& settings,
+                                             const step::Resumed* resumed = nullptr);
 
 /// The executors: one thread computes for all workers, by a virtual clock or in the order of a recorded run; workers are threads; or
-/// processes.
+/// processes, which are served from the moment at which the executor exists.
 std::unique_ptr<Central> make_virtual_executor(const step::Context& context, const Settings& settings);
 std::unique_ptr<Central> make_replay_executor(const step::Context& context, const Settings& settings);
 std::unique_ptr<Central> make_threads_executor(const step::Context& context, const Settings& settings);
-std::unique_ptr<Central> make_processes_executor(const step::Context& context, const Settings& settings);
+std::unique_ptr<Central> make_processes_executor(const step::Context& context, const Settings& settings, const step::Resumed* resumed);
 
 }  // namespace paceline::central

@@ -52,15 +52,16 @@ const step::Context& checked(const step::Context& context, const Settings& setti
 
 class ProcessesExecutor final : public Central {
  public:
-  ProcessesExecutor(const step::Context& given, const Settings& given_settings)
+  ProcessesExecutor(const step::Context& given, const Settings& given_settings, const step::Resumed* resumed)
       : Central(checked(given, given_settings), given_settings),
         plan_(context(), settings(), std::ssize(cluster().servers)),
         layout_(plan_.layout()),
         concurrent_(plan_.make_server(0)),
         options_(plan_.service_options(0)),
         minibatches_(ps().replica, ps().deadline()),
-        recovery_(recover_from(beginning())),
+        recovery_(settings(), *concurrent_, clock(), resumed ? resume(*resumed) : begin()),
         holders_(leader(), orders_) {
+    if (resumed) holders_.remember([saved = saved_workers(resumed->state)] { return saved; });
     concurrent_->assigns();
     options_.order = [this](int worker) { return orders_.order(worker); };
     options_.answered = [this](int worker, std::string_view answer) { orders_.answered(worker, answer); };
@@ -86,10 +87,6 @@ class ProcessesExecutor final : public Central {
     }
     changed_.notify_all();
     observer_.reset();
-    if (!concurrent_->has_state()) {
-      concurrent_->close("the run could not be resumed");
-      return;
-    }
     const Nanoseconds until = clock().now() + kFarewell;
     while (connected() > missing() && clock().now() < until) std::this_thread::sleep_for(20ms);
   }
@@ -127,7 +124,7 @@ class ProcessesExecutor final : public Central {
   std::vector<step::NamedTensor> save() override {
     std::vector<step::NamedTensor> state = concurrent_->with([&](ps::Server& server) {
       std::vector<step::NamedTensor> own = tensors(server).save(server_prefix(0));
-      recovery_->snapshot_taken(own, server_prefix(0));
+      recovery_.snapshot_taken(own, server_prefix(0));
       return own;
     });
     holders_.add_absent_workers(state);
@@ -135,28 +132,12 @@ class ProcessesExecutor final : public Central {
   }
   void checkpoint_complete(const std::function<std::vector<step::NamedTensor>()>& read) override {
     holders_.remember(read);
-    recovery_->checkpoint_complete();
+    recovery_.checkpoint_complete();
   }
-  // The module's own range has the checkpoint's parameters by now.
-  void load(std::span<const step::NamedTensor> state) override {
-    ensure(settings().resumes, "a server that loads a checkpoint was made to wait for it, and has served nobody");
-    const bool again = was_here();
-    if (!again) check_servers(state, cluster().servers.size());
-    for (std::size_t i = 0; i < cluster().servers.size() && !again; ++i)
-      loaded_.push_back(step::find_saved(state, server_prefix(i) + kServerVersion).item<std::int64_t>());
-    const std::int64_t version = concurrent_->with([&](ps::Server& server) {
-      if (again) tensors(server).load(state, server_prefix(0));
-      else tensors(server).load_anew(state, server_prefix(0));
-      const float* parameters = module().arena().parameters().data_ptr<float>();
-      if (!server.averages()) std::copy_n(parameters, server.length(), server.parameters());
-      return server.version();
-    });
-    holders_.remember([saved = saved_workers(state)] { return saved; });
-    const std::int64_t journal = journal_after(settings(), state, server_prefix(0));
-    recovery_ = recover_from(again ? restarted(journal, fmt::format("resumes from the run's last checkpoint, version {}", version))
-                                   : Beginning{.state = Beginning::State::checkpoint, .journal = journal});
+  void load(std::span<const step::NamedTensor>) override {
+    throw InternalError("workers may have been served already: this executor takes the state of a resumed run when it is made");
   }
-  bool wants_checkpoint() const override { return recovery_->snapshot_due(); }
+  bool wants_checkpoint() const override { return recovery_.snapshot_due(); }
 
   observe::Served served() const override {
     auto served = concurrent_->with([](ps::Server& server) { return served_by(server); });
@@ -170,12 +151,23 @@ class ProcessesExecutor final : public Central {
   ServerTensors tensors(ps::Server& server) const { return {server, module().device()}; }
   bool knows_workers() const override { return false; }  // workers in other processes do not send their running statistics
 
-  std::unique_ptr<Recovery> recover_from(const Beginning& from) {
-    return std::make_unique<Recovery>(settings(), *concurrent_, clock(), from);
-  }
-  Beginning beginning() {
-    if (settings().resumes) return {.state = Beginning::State::awaited};
-    return was_here() ? restarted(0, "starts from the beginning, since there was no checkpoint yet") : Beginning{};
+  Beginning begin() { return was_here() ? restarted(0, "starts from the beginning, since there was no checkpoint yet") : Beginning{}; }
+  /// The server has the checkpoint's parameters, because the module has.
+  Beginning resume(const step::Resumed& resumed) {
+    const bool again = was_here();
+    resumed.give_to([&](std::span<const step::NamedTensor> state) {
+      if (!again) check_servers(state, cluster().servers.size());
+      for (std::size_t i = 0; i < cluster().servers.size() && !again; ++i)
+        loaded_.push_back(step::find_saved(state, server_prefix(i) + kServerVersion).item<std::int64_t>());
+      concurrent_->with([&](ps::Server& server) {
+        if (again) tensors(server).load(state, server_prefix(0));
+        else tensors(server).load_anew(state, server_prefix(0));
+      });
+    });
+    const std::int64_t journal = journal_after(settings(), resumed.state, server_prefix(0));
+    if (!again) return {.state = Beginning::State::checkpoint, .journal = journal};
+    const std::int64_t version = concurrent_->with([](ps::Server& server) { return server.version(); });
+    return restarted(journal, fmt::format("resumes from the run's last checkpoint, version {}", version));
   }
   /// Whether it has run before and was lost. If it was lost before the run began, it has not.
   bool was_here() const { return cluster().restarts > 0 && ServerFiles(settings(), clock()).find_stem(); }
@@ -332,7 +324,7 @@ class ProcessesExecutor final : public Central {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   Minibatches minibatches_;
-  std::unique_ptr<Recovery> recovery_;
+  Recovery recovery_;
   bool over_ = false;
   std::exception_ptr problem_;  // set: the service has ended
   WorkerOrders orders_;
@@ -343,8 +335,8 @@ class ProcessesExecutor final : public Central {
 
 }  // namespace
 
-std::unique_ptr<Central> make_processes_executor(const step::Context& context, const Settings& settings) {
-  return std::make_unique<ProcessesExecutor>(context, settings);
+std::unique_ptr<Central> make_processes_executor(const step::Context& context, const Settings& settings, const step::Resumed* resumed) {
+  return std::make_unique<ProcessesExecutor>(context, settings, resumed);
 }
 
 }  // namespace paceline::central

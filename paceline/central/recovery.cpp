@@ -48,7 +48,6 @@ bool ServerFiles::restartable() const {
 Recovery::Recovery(const Settings& settings, ps::ConcurrentServer& concurrent, const Clock& clock, const Beginning& from)
     : settings_(settings), concurrent_(concurrent), clock_(clock), files_(settings, clock), last_(from.journal), before_(from.journal) {
   if (settings.ps.replica && settings.cluster.job.empty()) throw no_folder(settings.cluster);
-  if (from.state == Beginning::State::awaited) return;
   if (settings.ps.replica) journals_ = std::make_unique<ps::Journals>([files = files_] { return files.find_stem(); });
   if (from.state == Beginning::State::restarted) {
     replay(from);

@@ -39,7 +39,6 @@ class ServerFiles {
 /// The state that a server has when it begins to serve, or to serve again.
 struct Beginning {
   enum class State {
-    awaited,     // a checkpoint's will follow, with another Recovery: until then nobody is served
     fresh,       // the recipe's
     checkpoint,  // a checkpoint's; workers that were in its rounds are waited for
     restarted,   // that of its last snapshot; its journals follow

@@ -69,8 +69,7 @@ std::shared_ptr<ps::ConcurrentServer> ServerPlan::make_server(std::size_t index)
   tensors.parameters().copy_(model_.arena.parameters().narrow(0, setup.begin, server->length()));
   if (setup.statistics > 0) tensors.statistics().copy_(model_.statistics->parameters());
   const Nanoseconds deadline = settings_.ps.deadline();
-  const ps::ConcurrentServer::Limits limits{
-      .wait = deadline, .silence = deadline, .started_again = settings_.cluster.max_restarts > 0, .awaits_state = settings_.resumes};
+  const ps::ConcurrentServer::Limits limits{.wait = deadline, .silence = deadline, .started_again = settings_.cluster.max_restarts > 0};
   return std::make_shared<ps::ConcurrentServer>(std::move(server), limits, model_.clock);
 }
 

@@ -16,8 +16,7 @@ struct Settings {
   ps::Cluster cluster = {};  // ps.executor=processes
   std::string terms = {};    // what processes must agree on: "key=value" lines of the recipe
   int workers = 1;
-  int threads = 0;       // of each worker; 0: usual_threads
-  bool resumes = false;  // load() follows: processes serve nobody until then
+  int threads = 0;  // of each worker; 0: usual_threads
 
   /// ConfigError if such a server is impossible; called before anything is created.
   void validate(const optim::OptimConfig& optim, const std::string& compression) const;

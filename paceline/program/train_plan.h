@@ -36,7 +36,7 @@ void set_mesh(train::ParallelConfig& parallel, const std::string& mesh, const st
 
 struct TrainPlan {
   train::Recipe recipe;
-  std::optional<std::pair<std::filesystem::path, train::Checkpoint>> resume_from;
+  std::optional<train::FoundCheckpoint> resume_from;
   std::optional<observe::RunFolder> folder;  // where this process writes; nullopt: in a new folder, or other processes write
   std::optional<observe::RunLock> lock;
 

@@ -139,10 +139,9 @@ int run_train(const TrainFlags& flags, const std::string& program, const MakeWor
                           .clock = clock,
                           .stop = stop_requested,
                           .cluster = cluster,
-                          .resumes = plan.resume_from.has_value(),
+                          .from = plan.resume_from ? &*plan.resume_from : nullptr,
                           .workload = workload,
                           .began = clock.now() - process_age()});
-  if (plan.resume_from) workers.resume(plan.resume_from->second, plan.resume_from->first.string());
   plan.recipe = workers.recipe();
   if (!workers.leads()) {  // the process with worker 0 does all output
     const observe::RunEnded ended = workers.run({});

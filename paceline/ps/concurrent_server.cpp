@@ -17,7 +17,7 @@ constexpr Nanoseconds kLookAgain = std::chrono::milliseconds(20);  // how often 
 }  // namespace
 
 ConcurrentServer::ConcurrentServer(std::unique_ptr<Server> server, const Limits& limits, const Clock& clock)
-    : server_(std::move(server)), limits_(limits), clock_(clock), awaits_state_(limits.awaits_state) {}
+    : server_(std::move(server)), limits_(limits), clock_(clock) {}
 
 ConcurrentServer::Presence& ConcurrentServer::presence(int worker) {
   if (static_cast<std::size_t>(worker) >= presence_.size()) presence_.resize(static_cast<std::size_t>(worker) + 1);

@@ -28,7 +28,6 @@ class ConcurrentServer {
     Nanoseconds wait = std::chrono::seconds(30);     // a pull that is not granted within this time is a PeerError
     Nanoseconds silence = std::chrono::seconds(30);  // a worker that was silent for this long has left
     bool started_again = false;                      // a launcher restarts lost workers, so that it pays to wait for them
-    bool awaits_state = false;                       // nobody may join before begin_again()
   };
 
   /// The clock outlives it. A waiting pull polls it, so that a test can advance it.
@@ -60,10 +59,6 @@ class ConcurrentServer {
   /// Whether what the worker computes now will be dropped. Never blocks: while the server is busy the answer is no.
   bool cancelled(int worker);
 
-  /// False until begin_again(), if the limits say so: until then a transport admits nobody. await_state() waits for it; Error if the server
-  /// is closed instead.
-  bool has_state();
-  void await_state();
   void join(int worker);
   void leave(int worker);
   /// Its connection broke. If a launcher restarts it and updates need every worker, it keeps its place in the round until it is back or was
@@ -143,7 +138,7 @@ class ConcurrentServer {
   std::shared_mutex memory_;
   std::condition_variable changed_;
   std::vector<Presence> presence_;
-  bool began_again_ = false, awaits_state_;
+  bool began_again_ = false;
   bool assigns_ = false;  // assign() is called with every minibatch
   std::string closed_;    // why
 };

@@ -10,17 +10,6 @@ bool ConcurrentServer::cancelled(int worker) {
   return state && server_->cancelled(worker);
 }
 
-bool ConcurrentServer::has_state() {
-  const std::scoped_lock state(state_);
-  return !awaits_state_;
-}
-
-void ConcurrentServer::await_state() {
-  std::unique_lock state(state_);
-  changed_.wait(state, [&] { return !awaits_state_ || !closed_.empty(); });
-  if (!closed_.empty()) throw Error(closed_);
-}
-
 void ConcurrentServer::join(int worker) {
   if (worker == kObserver) return;
   {
@@ -91,8 +80,7 @@ std::vector<int> ConcurrentServer::forget_silent() {
 
 void ConcurrentServer::begin_again(bool knows_round) {
   const std::scoped_lock both(state_, memory_);
-  began_again_ = true, awaits_state_ = false;
-  changed_.notify_all();
+  began_again_ = true;
   if (!knows_round) {
     note(Journal::Kind::all_away, 0);
     return server_->all_away();

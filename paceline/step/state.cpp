@@ -71,6 +71,14 @@ NamedTensor rows_of(const std::string& name, const at::Tensor& rows, std::int64_
   return {name, rows, std::move(box)};
 }
 
+void Resumed::give_to(const std::function<void(std::span<const NamedTensor>)>& load) const {
+  try {
+    load(state);
+  } catch (const ConfigError& problem) {
+    throw ConfigError(fmt::format("{} does not fit: {}", source, problem.what()));
+  }
+}
+
 std::optional<std::vector<std::int64_t>> saved_shape(std::span<const NamedTensor> state, const std::string& name) {
   const auto found = std::ranges::find_if(state, [&](const NamedTensor& item) { return item.name == name && item.held(); });
   return found == state.end() ? std::nullopt : std::optional(found->shape());

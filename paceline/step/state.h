@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -42,6 +43,15 @@ struct NamedTensor {
 NamedTensor others_hold(const std::string& name, const at::TensorOptions& options);
 /// Rows [first, first + how many there are) of a tensor with `all` rows, along the first dimension.
 NamedTensor rows_of(const std::string& name, const at::Tensor& rows, std::int64_t first, std::int64_t all);
+
+/// What the strategy of a resumed run begins with: what all workers saved, perhaps another number of them or with another strategy.
+struct Resumed {
+  std::vector<NamedTensor> state;
+  std::string source;  // its name, for messages
+
+  /// Calls `load` with the state. Its ConfigError is passed on with the source's name.
+  void give_to(const std::function<void(std::span<const NamedTensor>)>& load) const;
+};
 
 /// Part of the names of state that the next step does not depend on: who is connected, what was counted. A checkpoint keeps it, and
 /// state_hash leaves it out.

@@ -118,7 +118,8 @@ class Centralised {
   virtual observe::Served served() const = 0;
 };
 
-/// A factory returns it finished: it can make a step, or load() first.
+/// A factory returns it finished: it can make a step. In a resumed run it begins with the saved state, and the module has been loaded
+/// before.
 class Strategy {
  public:
   virtual ~Strategy() = default;
@@ -130,9 +131,8 @@ class Strategy {
   virtual void resume_training() {}
 
   /// Everything beyond the agreed module that the next step depends on: what all workers replicate, and the rows that only this worker has.
-  /// Between agree() and resume_training(), and valid until the latter. Collective. load() gets what all workers saved, after the module
-  /// has been loaded, perhaps by another number of workers or another strategy; it reads what it needs. ConfigError if that does not fit;
-  /// part of it may then be loaded, and no step must be made.
+  /// Between agree() and resume_training(), and valid until the latter. Collective. load() is for the factory: it gets what all workers
+  /// saved and reads what it needs. ConfigError if that does not fit; part of it may then be loaded, and no step must be made.
   virtual std::vector<NamedTensor> save() = 0;
   virtual void load(std::span<const NamedTensor> state) = 0;
 

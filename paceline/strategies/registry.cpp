@@ -135,16 +135,21 @@ std::string resolve(const std::string& name, int workers) {
   return workers > 1 ? kAllreduce : kSingle;
 }
 
-std::unique_ptr<step::Strategy> make_strategy(const StrategySettings& settings, const step::Context& context) {
+std::unique_ptr<step::Strategy> make_strategy(const StrategySettings& settings, const step::Context& context,
+                                              const step::Resumed* resumed) {
   const StrategyKind& kind = find(strategies(), "strategy", settings.name).make;
   const auto& entries = context.model.arena().entries();
   if (const auto found = std::ranges::find_if(entries, &tensor::Entry::is_private); found != entries.end() && !kind.together)
     throw ConfigError(
         fmt::format("'{}' is spread over the workers, which make every step together then; use strategy.name=allreduce", found->name));
-  if (!kind.centralised()) return kind.make(settings, context);
+  if (!kind.centralised()) {
+    auto made = kind.make(settings, context);
+    if (resumed) resumed->give_to([&](auto state) { made->load(state); });
+    return made;
+  }
   central::Settings servers = settings.servers;
   servers.strategy = settings.name, servers.ps = paired(settings.name, servers.ps);
-  return central::make_central(context, servers);
+  return central::make_central(context, servers, resumed);
 }
 
 void StrategyConfig::describe(Section& section) {

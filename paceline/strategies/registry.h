@@ -71,8 +71,10 @@ struct StrategyKind {
 };
 std::span<const Entry<StrategyKind>> strategies();
 
-/// The strategy of that name; "auto" must have been resolved by resolve(). ConfigError if it is impossible.
-std::unique_ptr<step::Strategy> make_strategy(const StrategySettings& settings, const step::Context& context);
+/// The strategy of that name; "auto" must have been resolved by resolve(). In a resumed run the module has been loaded. ConfigError if it
+/// is impossible, or if it cannot continue from what was saved.
+std::unique_ptr<step::Strategy> make_strategy(const StrategySettings& settings, const step::Context& context,
+                                              const step::Resumed* resumed = nullptr);
 /// The key that "auto" resolves to; also for "plan" before a plan was made.
 std::string resolve(const std::string& name, int workers);
 /// Whether the strategy has a parameter server, and runs all workers of a run by itself. False for "auto".

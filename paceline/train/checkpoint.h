@@ -43,8 +43,10 @@ Checkpoint read_checkpoint(const std::filesystem::path& path, Check check = Chec
 /// be read.
 std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& path);
 
+using FoundCheckpoint = std::pair<std::filesystem::path, Checkpoint>;  // and where it is
+
 /// The newest checkpoint that is intact; warns about those that are not. DataError if there is none.
-std::pair<std::filesystem::path, Checkpoint> newest_good_checkpoint(const std::filesystem::path& path, Check check = Check::everything);
+FoundCheckpoint newest_good_checkpoint(const std::filesystem::path& path, Check check = Check::everything);
 
 /// Removes a checkpoint in such an order that a partly removed one never looks complete.
 void remove_checkpoint(const std::filesystem::path& path);

@@ -53,7 +53,7 @@ std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path&
   return files;
 }
 
-std::pair<std::filesystem::path, Checkpoint> newest_good_checkpoint(const std::filesystem::path& path, Check check) {
+FoundCheckpoint newest_good_checkpoint(const std::filesystem::path& path, Check check) {
   const auto files = list_checkpoints(path);
   if (files.empty()) throw DataError(path.string(), "no checkpoint found; name a run folder or a checkpoint");
   for (const auto& file : files) {

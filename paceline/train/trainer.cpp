@@ -92,9 +92,10 @@ Trainer::Trainer(const Recipe& recipe, const Environment& around)
     const std::lock_guard lock(fault_mutex_);
     if (!fault_) fault_ = first_fault(module, inputs, step, /*training=*/true);
   };
-  strategies::StrategySettings settings = strategy_of(recipe_, around_.cluster, threads());
-  settings.servers.resumes = around_.resumes;
-  strategy_ = strategies::make_strategy(settings, context_);
+  std::optional<step::Resumed> resumed;
+  if (around.from) resumed = resume(*around.from);
+  strategy_ = strategies::make_strategy(strategy_of(recipe_, around_.cluster, threads()), context_, resumed ? &*resumed : nullptr);
+  if (resumed) module_->refresh();  // what a strategy keeps for each worker lies over what was agreed
   centralised_ = strategy_->centralised();
   training_feed_ = make_training_feed();
   test_feed_ =
@@ -105,8 +106,8 @@ Trainer::Trainer(const Recipe& recipe, const Environment& around)
 
 StagedModel Trainer::make_shared_model() const {
   configure_libtorch(recipe_, threads());
-  StagedModel made = make_model(recipe_, around_.workload, datasets_->training->info(), mesh_, around_.resumes ? "" : recipe_.model.weights,
-                                around_.clock);
+  StagedModel made =
+      make_model(recipe_, around_.workload, datasets_->training->info(), mesh_, around_.from ? "" : recipe_.model.weights, around_.clock);
   made.model = share_out(recipe_, std::move(made.model), mesh_, around_.clock);
   return made;
 }

@@ -38,24 +38,22 @@ class Trainer {
   struct Environment {
     observe::Bus& bus;  // worker 0 tells it everything, the others their spans
     const Clock& clock;
-    const std::atomic<bool>& stop;       // set by a signal: checkpoint at the next step and leave
-    comm::Communicator* comm = nullptr;  // the workers, of which this trainer is one; null: alone
-    const Datasets* datasets = nullptr;  // of a process whose workers share them; null: the trainer makes its own
-    int threads = 0;                     // of this worker; 0: as the recipe says
-    ps::Cluster cluster = {};            // ps.executor=processes
-    bool resumes = false;                // resume() follows: model.weights is not read, and servers of processes wait for it
-    Workload workload = {};              // what is trained, where that is not the recipe's network on its dataset
-    Nanoseconds began = Nanoseconds(0);  // when the program was started; 0: when the trainer is made
-    bool predicts = true;                // says beforehand how long a step will take, where the machine is known
+    const std::atomic<bool>& stop;          // set by a signal: checkpoint at the next step and leave
+    comm::Communicator* comm = nullptr;     // the workers, of which this trainer is one; null: alone
+    const Datasets* datasets = nullptr;     // of a process whose workers share them; null: the trainer makes its own
+    int threads = 0;                        // of this worker; 0: as the recipe says
+    ps::Cluster cluster = {};               // ps.executor=processes
+    const FoundCheckpoint* from = nullptr;  // to continue from, while the trainer is made: model.weights is not read then
+    Workload workload = {};                 // what is trained, where that is not the recipe's network on its dataset
+    Nanoseconds began = Nanoseconds(0);     // when the program was started; 0: when the trainer is made
+    bool predicts = true;                   // says beforehand how long a step will take, where the machine is known
   };
 
-  /// Builds datasets, module and strategy; everything that can be refused is refused here, before anything is written.
+  /// Builds datasets, module and strategy, as they begin or as the checkpoint has them; everything that can be refused is refused here,
+  /// before anything is written.
   Trainer(const Recipe& recipe, const Environment& environment);
   ~Trainer();
 
-  /// Continues from a checkpoint. ConfigError if this recipe does not fit it; then the module is as it was, but the strategy may have
-  /// loaded a part: the trainer is not to be run.
-  void resume(const Checkpoint& checkpoint, const std::string& source);
   /// Trains to the end, or to the next step after any worker's `stop` was set; checkpoints go into the run's `folder`, which worker 0
   /// writes. Diverged if the loss is no longer finite, Error if the run was stopped and no checkpoint could be written.
   observe::RunEnded run(const std::filesystem::path& folder);
@@ -94,6 +92,8 @@ class Trainer {
   observe::Communication communication();
   std::filesystem::path checkpoints() const { return folder_ / "checkpoints"; }
   void check_data(const Checkpoint& checkpoint, const std::string& source) const;
+  /// The module becomes the checkpoint's; returns the rest, which is the strategy's.
+  step::Resumed resume(const FoundCheckpoint& from);
   std::uint32_t vocabulary() const;              // a checksum; 0 where the data is no text
   void meet();                                   // waits until worker 0 has read and written what the run has so far
   bool train_epoch();                            // false: told to stop

@@ -73,25 +73,17 @@ void Trainer::check_data(const Checkpoint& checkpoint, const std::string& source
     refuse(fmt::format("{} training samples of '{}'", place.dataset_size, saved.data.name), fmt::format("{} of them", now));
 }
 
-void Trainer::resume(const Checkpoint& checkpoint, const std::string& source) {
+step::Resumed Trainer::resume(const FoundCheckpoint& from) {
+  const auto& [place, checkpoint] = from;
+  const std::string source = place.string();
   check_data(checkpoint, source);
-  const std::vector<NamedTensor> targets = own_model();
   std::vector<NamedTensor> model, rest;
   for (const NamedTensor& item : checkpoint.tensors) (item.name.starts_with(kModelPrefix) ? model : rest).push_back(item);
-  std::vector<NamedTensor> before;
-  before.reserve(targets.size());
-  for (const NamedTensor& item : targets) before.push_back({item.name, item.tensor.clone(), item.box});
-  restore(model, targets, source);  // first: what a strategy keeps for each worker lies over it
-  try {
-    strategy_->load(rest);
-  } catch (const ConfigError& problem) {
-    restore(before, targets, source);
-    throw ConfigError(fmt::format("{} does not fit: {}", source, problem.what()));
-  }
+  restore(model, own_model(), source);
   module_->refresh();
   position_ = checkpoint.position;
-  total_steps_ = count_steps();
   last_checkpoint_step_ = position_.step;
+  return {.state = std::move(rest), .source = source};
 }
 
 std::unique_ptr<Checkpointer> Trainer::make_checkpointer() const {

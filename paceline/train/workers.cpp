@@ -61,6 +61,17 @@ comm::CommConfig connection_of_processes(const Recipe& recipe, const comm::World
   return config;
 }
 
+/// Only the first process has checked every byte, and there may be a newer checkpoint since then. Returns nothing if this process has the
+/// same. Collective.
+std::optional<FoundCheckpoint> worker_0s(const FoundCheckpoint& found, comm::Communicator& comm) {
+  const auto& [place, checkpoint] = found;
+  std::vector<std::int64_t> step = {checkpoint.position.step};
+  comm.run(comm::broadcast(step, {.deadline = comm::kUntilTheEnd}));
+  const std::filesystem::path first = gather_texts(comm, std::filesystem::absolute(place).string()).front();
+  if (step[0] == checkpoint.position.step) return std::nullopt;
+  return FoundCheckpoint{first, read_checkpoint(first, Check::structure)};
+}
+
 }  // namespace
 
 Recipe resolve_for(const Recipe& given, const comm::World& world, const Workload& workload) {
@@ -110,6 +121,8 @@ Workers::Workers(const Recipe& recipe, const comm::World& world, const Environme
   if (recipe_.strategy.name == strategies::kPlan) take_plan();
   for_each_worker([&](std::size_t i) {
     if (world_.size > 1) comms_[i]->run(comm::barrier({.deadline = comm::kUntilTheEnd}));
+    std::optional<FoundCheckpoint> first;
+    if (around_.from && world_.size > 1) first = worker_0s(*around_.from, *comms_[i]);
     trainers_[i] = std::make_unique<Trainer>(recipe_, Trainer::Environment{.bus = around_.bus,
                                                                            .clock = around_.clock,
                                                                            .stop = around_.stop,
@@ -117,7 +130,7 @@ Workers::Workers(const Recipe& recipe, const comm::World& world, const Environme
                                                                            .datasets = &datasets_,
                                                                            .threads = threads_,
                                                                            .cluster = around_.cluster,
-                                                                           .resumes = around_.resumes,
+                                                                           .from = first ? &*first : around_.from,
                                                                            .workload = around_.workload,
                                                                            .began = around_.began});
   });
@@ -172,19 +185,6 @@ void Workers::for_each_worker(const std::function<void(std::size_t)>& body) {
     for (std::thread& thread : threads) thread.join();
   }
   if (const std::exception_ptr cause = first_cause(problems)) std::rethrow_exception(cause);
-}
-
-void Workers::resume(const Checkpoint& found, const std::string& where) {
-  if (world_.size == 1) return for_each_worker([&](std::size_t i) { trainers_[i]->resume(found, where); });
-  for_each_worker([&](std::size_t i) {
-    // Only the first process has checked every byte, and there may be a newer checkpoint since then.
-    comm::Communicator& comm = *comms_[i];
-    std::vector<std::int64_t> step = {found.position.step};
-    comm.run(comm::broadcast(step, {.deadline = comm::kUntilTheEnd}));
-    const std::filesystem::path first = gather_texts(comm, std::filesystem::absolute(where).string()).front();
-    if (step[0] == found.position.step) trainers_[i]->resume(found, where);
-    else trainers_[i]->resume(read_checkpoint(first, Check::structure), first.string());
-  });
 }
 
 observe::RunEnded Workers::run(const std::filesystem::path& folder) {

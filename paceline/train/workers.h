@@ -23,7 +23,7 @@ class Workers {
     const Clock& clock;
     const std::atomic<bool>& stop;
     ps::Cluster cluster = {};
-    bool resumes = false;
+    const FoundCheckpoint* from = nullptr;  // to continue from, while the workers are made
     Workload workload = {};
     Nanoseconds began = Nanoseconds(0);  // when the program was started; 0: when the trainers are made
   };
@@ -35,7 +35,6 @@ class Workers {
 
   bool leads() const { return world_.rank == 0; }  // the process with worker 0
   const Recipe& recipe() const { return recipe_; }
-  void resume(const Checkpoint& checkpoint, const std::string& source);
   /// Trains to the end. If several workers fail, the error is that of the one that failed on its own, not of those that missed it.
   observe::RunEnded run(const std::filesystem::path& folder);
 

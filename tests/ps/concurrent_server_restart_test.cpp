@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 
 #include "tests/ps/admissions.h"
 #include "tests/ps/small_concurrent.h"
@@ -27,25 +26,6 @@ std::unique_ptr<ConcurrentServer> begun_again(ConcurrentServer& lost, const PsCo
   auto concurrent = std::make_unique<ConcurrentServer>(std::move(server), limits, clock);
   concurrent->begin_again(/*knows_round=*/true);
   return concurrent;
-}
-
-TEST(ConcurrentServer, LetsNobodyInBeforeItHasItsState) {
-  ConcurrentServer concurrent(make_server(with("asp"), 1, 6), {.awaits_state = true}, steady_clock());
-  EXPECT_FALSE(concurrent.has_state());
-  std::atomic<bool> restored = false;
-  std::jthread worker([&] {
-    concurrent.await_state();
-    EXPECT_TRUE(restored);
-  });
-  restored = true;
-  concurrent.begin_again(/*knows_round=*/true);
-  EXPECT_TRUE(concurrent.has_state());
-}
-
-TEST(ConcurrentServer, WhoeverWaitsForItsStateIsToldThatItIsClosed) {
-  ConcurrentServer concurrent(make_server(with("asp"), 1, 6), {.awaits_state = true}, steady_clock());
-  std::jthread worker([&] { EXPECT_THROW(concurrent.await_state(), Error); });
-  concurrent.close("it could not be resumed");
 }
 
 TEST(ConcurrentServer, TheOnlyServerBeginsAgainInTheMiddleOfItsRound) {

@@ -200,18 +200,6 @@ TEST(Ranks, AServerGivesTheOthersOrders) {
   EXPECT_THAT(observer->resumed(), ElementsAre(std::pair(fleet.cuts[1], 17), std::pair(fleet.cuts[2], 17)));
 }
 
-TEST(Ranks, AServerLetsNobodyInBeforeItHasItsState) {
-  Fleet fleet({.limits = {.awaits_state = true}});
-  std::atomic<bool> restored = false;
-  std::jthread worker([&] {
-    const auto client = fleet.worker(0);
-    EXPECT_TRUE(restored);
-  });
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // for a join that nobody holds back
-  restored = true;
-  fleet.concurrents[0]->begin_again(/*knows_round=*/true);
-}
-
 TEST(Ranks, AWorkerCarriesOutOrdersBeforeItIsGivenWork) {
   std::vector<std::string> orders = {"second", "first"}, answers;
   ServiceOptions options;

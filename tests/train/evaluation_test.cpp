@@ -48,11 +48,9 @@ observe::RunEnded run_watched(const Recipe& recipe, const std::filesystem::path&
   observe::Bus bus;
   bus.add(collect(evaluations));
   const SteadyClock clock;
-  Trainer trainer(recipe, {.bus = bus, .clock = clock, .stop = stop, .datasets = &datasets});
-  if (!list_checkpoints(folder).empty()) {
-    const auto [file, checkpoint] = newest_good_checkpoint(folder);
-    trainer.resume(checkpoint, file.string());
-  }
+  std::optional<FoundCheckpoint> from;
+  if (!list_checkpoints(folder).empty()) from = newest_good_checkpoint(folder);
+  Trainer trainer(recipe, {.bus = bus, .clock = clock, .stop = stop, .datasets = &datasets, .from = from ? &*from : nullptr});
   return trainer.run(folder);
 }
 
@@ -161,12 +159,9 @@ TEST(Evaluation, ARunThatIsStoppedBeforeItEndsAsOneThatWasNot) {
       std::atomic<bool> stop = false;
       bus.add(collect(evaluations));
       add(bus, stop);
-      Workers workers(recipe, {}, {.bus = bus, .clock = clock, .stop = stop});
-      if (resume) {
-        const auto [file, checkpoint] = newest_good_checkpoint(folder);
-        workers.resume(checkpoint, file.string());
-      }
-      return workers.run(folder);
+      std::optional<FoundCheckpoint> from;
+      if (resume) from = newest_good_checkpoint(folder);
+      return Workers(recipe, {}, {.bus = bus, .clock = clock, .stop = stop, .from = from ? &*from : nullptr}).run(folder);
     };
     const auto nothing = [](observe::Bus&, std::atomic<bool>&) {};
     const Folder whole, folder;

@@ -96,11 +96,9 @@ inline Trained train(const Recipe& recipe, const Workload& workload, int workers
   auto listener = std::make_unique<Told>();
   const Told& told = *listener;
   bus.add(std::move(listener));
-  Workers all(shared, comm::World{}, {.bus = bus, .clock = clock, .stop = stop, .resumes = resumes, .workload = workload});
-  if (resumes) {
-    const auto [file, checkpoint] = newest_good_checkpoint(folder);
-    all.resume(checkpoint, file.string());
-  }
+  std::optional<FoundCheckpoint> from;
+  if (resumes) from = newest_good_checkpoint(folder);
+  Workers all(shared, comm::World{}, {.bus = bus, .clock = clock, .stop = stop, .from = from ? &*from : nullptr, .workload = workload});
   Trained result;
   result.ended = all.run(folder);
   result.started = told.start, result.losses = told.losses, result.accuracies = told.accuracies;

@@ -47,11 +47,11 @@ inline observe::RunEnded train_among_ranks(const Recipe& recipe, const Fleet& fl
   std::atomic<bool> stop = false;
   const std::atomic<bool> stays = false;
   if (run.stop_after > 0) bus.add(std::make_unique<StopAfter>(run.stop_after, stop));
-  std::optional<std::pair<std::filesystem::path, Checkpoint>> from;
+  std::optional<FoundCheckpoint> from;
   if (run.resume) from = newest_good_checkpoint(run.folder);
   const Checkpoint* resumed = from ? &from->second : nullptr;
   std::vector<std::jthread> others;  // outlive the trainer, which tells them that there is no more work
-  Trainer trainer(recipe, {.bus = bus, .clock = clock, .stop = stop, .cluster = cluster(0), .resumes = run.resume});
+  Trainer trainer(recipe, {.bus = bus, .clock = clock, .stop = stop, .cluster = cluster(0), .from = from ? &*from : nullptr});
   for (int rank = 1; rank < fleet.servers + fleet.workers; ++rank)
     others.emplace_back([&, rank] {
       try {
@@ -61,7 +61,6 @@ inline observe::RunEnded train_among_ranks(const Recipe& recipe, const Fleet& fl
         ADD_FAILURE() << "rank " << rank << ": " << problem.what();
       }
     });
-  if (resumed) trainer.resume(*resumed, from->first.string());
   return trainer.run(run.folder);
 }
 

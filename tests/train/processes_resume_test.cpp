@@ -127,7 +127,7 @@ TEST(ProcessesResume, AnotherNumberOfServersIsRefused) {
   const Recipe recipe = recipe_for_ranks("asgd");
   const Folder folder;
   train_among_ranks(recipe, {}, {.folder = folder.path(), .stop_after = 7});
-  const auto [file, checkpoint] = newest_good_checkpoint(folder.path());
+  const FoundCheckpoint from = newest_good_checkpoint(folder.path());
   std::vector<std::shared_ptr<comm::Communicator>> ranks;
   for (auto& rank : comm::local_group(4)) ranks.push_back(std::move(rank));
   Recipe two = recipe;
@@ -135,9 +135,8 @@ TEST(ProcessesResume, AnotherNumberOfServersIsRefused) {
   observe::Bus bus;
   const SteadyClock clock;
   const std::atomic<bool> stop = false;
-  Trainer trainer(two, {.bus = bus, .clock = clock, .stop = stop, .cluster = ps::among(ranks[0], 2), .resumes = true});
-  EXPECT_THAT(message_of<ConfigError>([&, &saved = checkpoint, &name = file] { trainer.resume(saved, name.string()); }),
-              HasSubstr("ps.servers"));
+  const Trainer::Environment environment{.bus = bus, .clock = clock, .stop = stop, .cluster = ps::among(ranks[0], 2), .from = &from};
+  EXPECT_THAT(message_of<ConfigError>([&] { Trainer(two, environment); }), AllOf(HasSubstr(from.first.string()), HasSubstr("ps.servers")));
 }
 
 /// The names of the tensors in a shard.

@@ -12,12 +12,9 @@ inline observe::RunEnded run_in(const std::filesystem::path& folder, const Recip
   const SteadyClock clock;
   std::atomic<bool> stop = false;
   if (stop_after > 0) bus.add(std::make_unique<StopAfter>(stop_after, stop));
-  Workers workers(recipe, {}, {.bus = bus, .clock = clock, .stop = stop, .workload = workload});
-  if (resume) {
-    const auto [file, checkpoint] = newest_good_checkpoint(folder);
-    workers.resume(checkpoint, file.string());
-  }
-  return workers.run(folder);
+  std::optional<FoundCheckpoint> from;
+  if (resume) from = newest_good_checkpoint(folder);
+  return Workers(recipe, {}, {.bus = bus, .clock = clock, .stop = stop, .from = from ? &*from : nullptr, .workload = workload}).run(folder);
 }
 
 }  // namespace paceline::train

@@ -321,12 +321,12 @@ TEST(Weights, SeveralFilesWithAnIndexGoToAFolderAndComeBack) {
   EXPECT_GT(files_of_index("index", bytes_in(weights / kIndexFile)).size(), 1u);
   for (const auto& path : {weights.path(), weights / kIndexFile}) {
     Session other(recipe);
-    other.trainer.module().arena().parameters().zero_();
-    load_weights(other.trainer.module(), path);
+    other.trainer->module().arena().parameters().zero_();
+    load_weights(other.trainer->module(), path);
     EXPECT_TRUE(at::equal(other.parameters(), session.parameters()));
   }
   put_bytes(weights / kIndexFile, R"({"metadata": {}, "weight_map": {"fc1.weight": "../x.safetensors"}})");
-  EXPECT_THAT(message_of<DataError>([&] { load_weights(session.trainer.module(), weights.path()); }),
+  EXPECT_THAT(message_of<DataError>([&] { load_weights(session.trainer->module(), weights.path()); }),
               AllOf(HasSubstr(kIndexFile), HasSubstr("../x.safetensors")));
 }
 
@@ -339,8 +339,8 @@ TEST(Weights, AShardedCheckpointLoadsAsItIs) {
   ASSERT_TRUE(std::filesystem::is_directory(path));
   recipe.parallel.workers = 1, recipe.strategy.update = "auto";
   Session session(recipe);
-  load_weights(session.trainer.module(), path);
-  EXPECT_TRUE(at::equal(session.trainer.module().arena().parameter(0), step::saved_or_none(checkpoint.tensors, "model.fc1.weight")));
+  load_weights(session.trainer->module(), path);
+  EXPECT_TRUE(at::equal(session.trainer->module().arena().parameter(0), step::saved_or_none(checkpoint.tensors, "model.fc1.weight")));
 }
 
 }  // namespace

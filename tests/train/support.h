@@ -69,24 +69,29 @@ class On final : public observe::Listener {
 
 /// A trainer with what it needs around it.
 struct Session {
-  explicit Session(const Recipe& recipe) : trainer(recipe, {.bus = bus, .clock = clock, .stop = stop}) {}
+  explicit Session(const Recipe& given) : recipe(given) { trainer.emplace(recipe, surroundings()); }
 
   Session& stop_after(std::int64_t step) {
     bus.add(std::make_unique<StopAfter>(step, stop));
     return *this;
   }
   Session& resume(const std::filesystem::path& folder) {
-    const auto [file, checkpoint] = newest_good_checkpoint(folder);
-    trainer.resume(checkpoint, file.string());
+    const FoundCheckpoint from = newest_good_checkpoint(folder);
+    Trainer::Environment environment = surroundings();
+    environment.from = &from;
+    trainer.emplace(recipe, environment);
     return *this;
   }
-  observe::RunEnded to_end(const std::filesystem::path& folder) { return trainer.run(folder); }
-  const at::Tensor& parameters() { return trainer.module().arena().parameters(); }
+  observe::RunEnded to_end(const std::filesystem::path& folder) { return trainer->run(folder); }
+  const at::Tensor& parameters() { return trainer->module().arena().parameters(); }
 
+  Trainer::Environment surroundings() { return {.bus = bus, .clock = clock, .stop = stop}; }
+
+  Recipe recipe;
   observe::Bus bus;
   SteadyClock clock;
   std::atomic<bool> stop = false;
-  Trainer trainer;
+  std::optional<Trainer> trainer;
 };
 
 /// Trains a recipe from start to end in a folder of its own.

@@ -193,7 +193,7 @@ TEST(Divergence, TheLayerIsTheOneWhereItBegan) {
   for (const char* name : {"fc1", "fc2", "fc3", "fc4"}) {
     const Folder folder;
     Session run(recipe);
-    const tensor::Arena& arena = run.trainer.module().arena();
+    const tensor::Arena& arena = run.trainer->module().arena();
     for (std::size_t i = 0; i < arena.entries().size(); ++i)
       if (arena.entries()[i].name == std::string(name) + ".weight") arena.parameter(i).fill_(3e38);  // finite; its products are not
     const std::string message = message_of<Diverged>([&] { run.to_end(folder.path()); });

@@ -170,7 +170,7 @@ TEST(Workers, OneThatFailsEndsTheRunWithItsOwnWords) {
 /// What each of two trainers says that cannot go on, after `prepare(trainer, rank)`; worker 0 writes in `folder`.
 template <class Problem>
 std::array<std::string, 2> complaints_of_two(const Recipe& recipe, const std::filesystem::path& folder,
-                                             const std::function<void(Trainer&, int)>& prepare = {}) {
+                                             const FoundCheckpoint* of_worker_1 = nullptr) {
   observe::Bus bus;
   const SteadyClock clock;
   const std::atomic<bool> stop = false;
@@ -178,8 +178,8 @@ std::array<std::string, 2> complaints_of_two(const Recipe& recipe, const std::fi
   std::array<std::string, 2> messages;
   const auto work = [&](int rank) {
     const auto at = static_cast<std::size_t>(rank);
-    Trainer trainer(recipe, {.bus = bus, .clock = clock, .stop = stop, .comm = comms[at].get()});
-    if (prepare) prepare(trainer, rank);
+    const FoundCheckpoint* from = rank == 1 ? of_worker_1 : nullptr;
+    Trainer trainer(recipe, {.bus = bus, .clock = clock, .stop = stop, .comm = comms[at].get(), .from = from});
     messages[at] = message_of<Problem>([&] { trainer.run(rank == 0 ? folder : std::filesystem::path()); });
   };
   std::thread other(work, 1);
@@ -218,10 +218,8 @@ TEST(Workers, GoOnFromOnePlace) {
   recipe.train.epochs = 1;
   const Folder folder, other_folder;
   run_in(folder.path(), recipe);
-  const auto [file, checkpoint] = newest_good_checkpoint(folder.path());
-  const auto messages = complaints_of_two<ConfigError>(recipe, other_folder.path(), [&](Trainer& trainer, int rank) {
-    if (rank == 1) trainer.resume(checkpoint, file.string());
-  });
+  const FoundCheckpoint from = newest_good_checkpoint(folder.path());
+  const auto messages = complaints_of_two<ConfigError>(recipe, other_folder.path(), &from);
   for (const std::string& message : messages) EXPECT_THAT(message, HasSubstr("worker 0 continues from step 0 and worker 1 from step 6"));
 }
 

@@ -154,7 +154,6 @@ grpc::Status GrpcServer::Impl::visit(grpc::ServerContext& context, Session::Stre
   try {
     stream.SendInitialMetadata();  // a first message that is only buffered would wait for the metadata
     const wire::Join join = read_join(context, stream);
-    concurrent_->await_state();
     session = enter(context, stream, join);
     Loan none;
     send(stream, wire::pack(wire::Verb::join, welcome(session->worker(), *concurrent_, options_)), {}, none);

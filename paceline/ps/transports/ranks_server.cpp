@@ -178,7 +178,6 @@ void RankServer::refuse(Caller& caller, const DataError& why) {
 
 bool RankServer::answer(Caller& caller) {
   const Verb verb = wire::unpack_head(caller.request).verb;
-  if (verb == Verb::join && !concurrent_->has_state()) return false;
   if (verb == Verb::join) return send(caller, join(caller)), true;
   Desk& desk = *caller.desk;
   const Nanoseconds waited = concurrent_->clock().now() - caller.since;
