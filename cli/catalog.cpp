@@ -8,6 +8,7 @@
 #include "paceline/optim/rate_schedule.h"
 #include "paceline/perf/cluster.h"
 #include "paceline/ps/consistency.h"
+#include "paceline/ps/executors.h"
 #include "paceline/ps/predictors/predictor.h"
 #include "paceline/ps/rule.h"
 #include "paceline/schedule/pipeline.h"
@@ -30,6 +31,7 @@ std::vector<Shelf> catalog() {
       {"update_rules", listing(ps::update_rules())},
       {"consistencies", listing(ps::consistencies())},
       {"predictors", listing(ps::predictors())},
+      {"executors", listing(ps::executors())},
       {"strategies", listing(strategies::strategies())},
       {"pipelines", listing(schedule::pipelines())},
       {"clusters", listing(perf::clusters())},

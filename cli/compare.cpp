@@ -37,14 +37,7 @@ std::filesystem::path default_folder(const CompareFlags& flags, const train::Rec
 int runs_together(const CompareFlags& flags, const train::Recipe& recipe) {
   if (flags.together > 0) return flags.together;
   if (tensor::parse_device(recipe.train.device).is_cuda()) return 3;
-  const bool virtual_clock = recipe.ps.executor == "virtual";  // then a run computes in a single thread
-  return virtual_clock && recipe.train.threads == 1 ? usable_cores() : 1;
-}
-
-/// What ps.executor=auto resolves to on the recipe's device.
-std::string executor_of(const train::Recipe& recipe) {
-  if (recipe.ps.executor != "auto") return recipe.ps.executor;
-  return tensor::parse_device(recipe.train.device).is_cuda() ? "virtual" : "threads";
+  return recipe.ps.by_virtual_clock() && recipe.train.threads == 1 ? usable_cores() : 1;
 }
 
 int run_compare(const CompareFlags& flags) {
@@ -72,7 +65,8 @@ int run_compare(const CompareFlags& flags) {
                kept == 1 ? "1 run is" : fmt::format("{} runs are", kept), folder.string());
     return kStopped;
   }
-  const CompareReport report(recipe, executor_of(recipe), std::move(found));
+  const bool gpu = tensor::parse_device(recipe.train.device).is_cuda();
+  const CompareReport report(recipe, std::string(recipe.ps.executor_on(gpu).key), std::move(found));
   report.write(folder);
   if (flags.json) print_json(report.json());
   else std::cout << report.text() << fmt::format("\n  wrote {} and its figures\n", (folder / "report.md").string());

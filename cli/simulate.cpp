@@ -126,7 +126,7 @@ train::Recipe simulated_recipe(SimulateFlags& flags, const perf::Cluster& cluste
     throw ConfigError(
         "strategy.name=plan: the simulator needs a fixed strategy; run `paceline plan … --write-recipe planned.toml`, then simulate "
         "planned.toml");
-  if (recipe.ps.executor == "auto") recipe.ps.executor = "processes";  // the simulated workers have hosts of their own
+  if (recipe.ps.leaves_executor_open()) recipe.ps.executor = ps::kProcesses;  // the simulated workers have hosts of their own
   train::validate(recipe);
   return recipe;
 }

@@ -51,6 +51,7 @@ set(PACELINE_HEADERS_parameter_server
   paceline/ps/cluster.h
   paceline/ps/config.h
   paceline/ps/consistency.h
+  paceline/ps/executors.h
   paceline/ps/predictors/predictor.h
   paceline/ps/rules/outer.h
   paceline/ps/timing.h

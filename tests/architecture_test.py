@@ -104,7 +104,7 @@ class Architecture(unittest.TestCase):
 
 
 # What depends on a row of a table is a column of it.
-TABLES = ["strategies/registry.cpp", "ps/rules/registry.cpp", "ps/consistency/registry.cpp", "ps/readings.cpp", "schedule/registry.cpp",
+TABLES = ["strategies/registry.cpp", "ps/rules/registry.cpp", "ps/consistency/registry.cpp", "ps/readings.cpp", "ps/executors.cpp", "schedule/registry.cpp",
           "schedule/pipelines/registry.cpp", "optim/registry.cpp", "data/registry.cpp", "graph/registry.cpp",
           "compress/registry.cpp", "comm/engine.cpp"]
 # Keys that are also the names of something else: of what, by the last word before the comparison.
@@ -133,7 +133,7 @@ class Names(unittest.TestCase):
         keys = set()
         for table in tables:
             found = keys_in(table.read_text())
-            self.assertGreaterEqual(len(found), 4, table)
+            self.assertGreaterEqual(len(found), 3, table)
             keys |= found
         for folder in ("paceline", "cli"):
             for path in sorted(path for path in (SOURCE / folder).rglob("*") if path.suffix in ENDINGS and path not in tables):

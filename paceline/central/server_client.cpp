@@ -103,7 +103,7 @@ struct ServedModule {
 }  // namespace central
 
 struct ParameterServer::State : central::ServedModule {
-  State(torch::nn::Module& module, int workers, const ServerOptions& given) : ServedModule(module, given, "threads", workers, {}) {
+  State(torch::nn::Module& module, int workers, const ServerOptions& given) : ServedModule(module, given, ps::kThreads, workers, {}) {
     for (std::size_t i = 0; i < plan.servers(); ++i) servers.push_back(plan.make_server(i));
   }
   std::vector<std::shared_ptr<ps::ConcurrentServer>> servers;
@@ -144,7 +144,7 @@ struct ServerClient::State {
   }
 
   State(torch::nn::Module& module, const ServerOptions& options, const ps::Cluster& cluster)
-      : own(std::make_unique<central::ServedModule>(module, options, "processes", std::max(cluster.workers, 1), as_worker(cluster))),
+      : own(std::make_unique<central::ServedModule>(module, options, ps::kProcesses, std::max(cluster.workers, 1), as_worker(cluster))),
         arena(own->arena),
         duties(duties_of(own->settings, own->options.optim)),
         local(duties, nullptr, arena, nullptr, false) {
@@ -191,7 +191,7 @@ int ServerClient::worker() const { return state_->worker; }
 
 bool serve(torch::nn::Module& module, const ServerOptions& options, const ps::Cluster& cluster) {
   if (cluster.role != ps::Cluster::Role::server) return false;
-  const central::ServedModule served(module, options, "processes", std::max(cluster.workers, 1), cluster);
+  const central::ServedModule served(module, options, ps::kProcesses, std::max(cluster.workers, 1), cluster);
   const auto index = static_cast<std::size_t>(cluster.index);
   const auto concurrent = served.plan.make_server(index);
   std::mutex mutex;

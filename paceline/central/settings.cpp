@@ -11,19 +11,20 @@ namespace paceline::central {
 namespace {
 
 /// Only the virtual clock can delay messages, and a run can only be recorded if a single server sees all of its real workers.
-void check_timing(const ps::TimingConfig& timing, const std::string& executor, std::int64_t servers) {
-  if (timing.varies_network() && executor != "virtual" && executor != "auto")
+/// `executor`: null while the device decides.
+void check_timing(const ps::TimingConfig& timing, const ps::Executor* executor, std::int64_t servers) {
+  if (timing.varies_network() && executor && !executor->make.virtual_clock)
     throw ConfigError(
         fmt::format("timing.{} is for the virtual clock, but ps.executor={} sends real messages; use ps.executor=virtual, or "
                     "timing.slow_workers, which also slows down real workers",
                     !timing.transfers           ? "transfers"
                     : timing.slow_links.empty() ? "network_distribution"
                                                 : "slow_links",
-                    executor));
+                    executor->key));
   if (timing.record.empty()) return;
-  if (executor != "threads" && executor != "auto")
+  if (executor && !executor->make.threads())
     throw ConfigError(fmt::format(
-        "timing.record records the real workers of one process, not those of ps.executor={}; use ps.executor=threads", executor));
+        "timing.record records the real workers of one process, not those of ps.executor={}; use ps.executor=threads", executor->key));
   if (servers > 1)
     throw ConfigError(fmt::format(
         "timing.record: each of the {} servers has its own order of events, but only one can be recorded; use ps.servers=1", servers));
@@ -47,24 +48,24 @@ void check_compression(const std::string& compression, const ps::PsConfig& ps, c
 void Settings::validate(const optim::OptimConfig& optim, const std::string& compression) const {
   ps::validate(ps, optim, workers);
   ps::validate(timing, workers);
-  if (ps.executor == "virtual" && ps.servers > 1)
+  if (ps.by_virtual_clock() && ps.servers > 1)
     throw ConfigError(fmt::format(
         "ps.servers={}, but with ps.executor=virtual one thread does everything; use ps.servers=1 or ps.executor=threads", ps.servers));
-  check_timing(timing, ps.executor, ps.servers);
-  if (ps.executor == "processes" && compression != "none") check_compression(compression, ps, optim, workers);
+  check_timing(timing, ps.leaves_executor_open() ? nullptr : &ps.executor_on(false), ps.servers);
+  if (ps.by_processes() && compression != "none") check_compression(compression, ps, optim, workers);
 }
 
 bool Settings::asynchronous() const { return !ps::consistency_kind(ps.consistency).synchronous; }
 bool Settings::has_stale_gradients() const { return ps::consistency_kind(ps.consistency).stale; }
 
-std::string Settings::executor_on(bool gpu) const {
-  const std::string executor = ps.executor != "auto" ? ps.executor : gpu ? "virtual" : "threads";
-  if (executor == "virtual" && ps.servers > 1)
+const ps::Executor& Settings::executor_on(bool gpu) const {
+  const ps::Executor& executor = ps.executor_on(gpu);
+  if (executor.make.virtual_clock && ps.servers > 1)
     throw ConfigError(
         fmt::format("ps.servers={}, but on a GPU ps.executor=auto is virtual, where one thread does everything; use ps.servers=1 or "
                     "ps.executor=threads",
                     ps.servers));
-  check_timing(timing, executor, ps.servers);
+  check_timing(timing, &executor, ps.servers);
   return executor;
 }
 

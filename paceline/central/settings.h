@@ -24,8 +24,8 @@ struct Settings {
   bool asynchronous() const;
   /// Whether updates use gradients that are older than the server's parameters.
   bool has_stale_gradients() const;
-  /// The executor that ps.executor=auto resolves to on a device. ConfigError if it does not support the settings.
-  std::string executor_on(bool gpu) const;
+  /// The executor on a device. ConfigError if it does not support the settings.
+  const ps::Executor& executor_on(bool gpu) const;
 };
 
 }  // namespace paceline::central

@@ -51,7 +51,7 @@ int run_remote(const train::Recipe& recipe, const train::Workload& workload, con
 
 /// The processes of a parameter server: those started by `paceline run --servers` or mpirun, or one that joins them.
 ps::Cluster find_cluster(const train::Recipe& recipe, const std::string& join, const std::string& key_file, const comm::World& world) {
-  if (recipe.ps.transport != "mpi" || recipe.ps.executor != "processes") return join.empty() ? ps::discover() : ps::joining(join, key_file);
+  if (recipe.ps.transport != "mpi" || !recipe.ps.by_processes()) return join.empty() ? ps::discover() : ps::joining(join, key_file);
   if (!join.empty()) throw ConfigError("--join needs ps.transport=grpc: with ps.transport=mpi, no worker can join later");
   comm::CommConfig config = recipe.comm;
   if (config.engine == "auto") config.engine = recipe.ps.transport;  // such a transport has the name of its engine

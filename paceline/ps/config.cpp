@@ -17,10 +17,10 @@ void PsConfig::describe(Section& section) {
     for (const auto& entry : table) result.push_back(entry.key);
     return result;
   };
-  section
-      .field("executor", executor,
-             "workers are threads, processes, or simulated one by one under a virtual clock; auto: threads, on a GPU virtual")
-      .one_of({"auto", "threads", "processes", "virtual"});
+  std::string who = "who computes; auto: threads, on a GPU virtual";
+  std::vector<std::string_view> allowed = {kAuto};
+  for (const Executor& row : executors()) who += fmt::format("; {}: {}", row.key, row.help), allowed.push_back(row.key);
+  section.field("executor", executor, who).one_of(allowed);
   section.field("transport", transport, "processes: gRPC, or MPI among the ranks that mpirun started").one_of({"grpc", "mpi"});
   section.field("rule", rule, "strategy.name=ps: what the server does with a gradient").one_of(keys(update_rules()));
   section.field("consistency", consistency, "strategy.name=ps: who waits for whom").one_of(keys(consistencies()));
@@ -99,8 +99,7 @@ void validate_lock_free(const PsConfig& config, const optim::OptimConfig& optim)
     throw ConfigError(fmt::format("ps.lock_free adds every gradient to the parameters as it comes, and {}; use {}, or ps.lock_free=false",
                                   what, instead));
   };
-  if (config.executor != "threads")
-    refuse(fmt::format("ps.executor={} has no threads that share them", config.executor), "ps.executor=threads");
+  if (!config.by_threads()) refuse(fmt::format("ps.executor={} has no threads that share them", config.executor), "ps.executor=threads");
   if (!find(update_rules(), "update rule", config.rule).make.adds) refuse(fmt::format("rule '{}' does more", config.rule), "ps.rule=asgd");
   const ConsistencyKind& consistency = consistency_kind(config.consistency);
   if (consistency.waits || consistency.gathers)
@@ -115,6 +114,14 @@ void validate_lock_free(const PsConfig& config, const optim::OptimConfig& optim)
 }
 
 }  // namespace
+
+const Executor& PsConfig::executor_on(bool gpu) const {
+  return find(executors(), "executor", !leaves_executor_open() ? executor : gpu ? kVirtual : kThreads);
+}
+
+bool PsConfig::by_threads() const { return !leaves_executor_open() && executor_on(false).make.threads(); }
+bool PsConfig::by_processes() const { return !leaves_executor_open() && executor_on(false).make.processes; }
+bool PsConfig::by_virtual_clock() const { return !leaves_executor_open() && executor_on(false).make.virtual_clock; }
 
 std::int64_t period_of(const PsConfig& config, std::int64_t period, int worker) {
   if (static_cast<std::size_t>(worker) >= config.speeds.size()) return period;
@@ -159,7 +166,7 @@ void validate(const PsConfig& config, const optim::OptimConfig& optim, int worke
     throw ConfigError(
         fmt::format("rule '{}' applies every push separately, and consistency '{}' gathers several; use ps.consistency=asp or ssp",
                     config.rule, config.consistency));
-  if (config.transport == "mpi" && config.executor != "processes")
+  if (config.transport == "mpi" && !config.by_processes())
     throw ConfigError(
         fmt::format("ps.transport=mpi is between processes, and ps.executor={} has one; use ps.executor=processes", config.executor));
   if (config.transport == "mpi" && config.replica)

@@ -7,6 +7,7 @@
 #include "paceline/base/clock.h"
 #include "paceline/optim/optimizer.h"
 #include "paceline/ps/consistency.h"
+#include "paceline/ps/executors.h"
 #include "paceline/ps/predictors/predictor.h"
 #include "paceline/ps/rules/outer.h"
 
@@ -15,7 +16,7 @@ namespace paceline::ps {
 class UpdateRule;
 
 struct PsConfig : ConsistencyConfig, PredictorConfig, OuterConfig {
-  std::string executor = "auto";    // threads, processes, virtual; auto: threads, on a GPU virtual
+  std::string executor = kAuto;     // threads, processes, virtual; auto: threads, on a GPU virtual
   std::string transport = "grpc";   // processes: grpc, mpi
   std::string rule = "asgd";        // strategy.name=ps: any rule …
   std::string consistency = "asp";  // … with any consistency
@@ -46,6 +47,13 @@ struct PsConfig : ConsistencyConfig, PredictorConfig, OuterConfig {
   bool allow_insecure = false;              // processes: plain text to other hosts
 
   void describe(Section& section);
+  /// The row of ps.executor, or that of auto on a device. ConfigError if there is none.
+  const Executor& executor_on(bool gpu) const;
+  /// What the executor is, as far as that does not depend on the device: with auto, none of them.
+  bool by_threads() const;
+  bool by_processes() const;
+  bool by_virtual_clock() const;
+  bool leaves_executor_open() const { return executor == kAuto; }
   bool pushes_steps() const { return optimizer == "worker"; }
   Nanoseconds deadline() const { return std::chrono::duration_cast<Nanoseconds>(std::chrono::duration<double>(deadline_s)); }
   /// The deadline for a lost server, for an answer, and for any progress at all. It is longer than for a worker, because a lost worker must

@@ -94,7 +94,7 @@ std::vector<std::string> with_seed(std::vector<std::string> settings, std::int64
 bool charges_no_transfers(const Recipe& recipe, const Contestant& contestant) {
   const auto servers = recipe.servers();
   return servers && contestant.alone() && !recipe.timing.recorded() &&
-         servers->executor_on(tensor::parse_device(recipe.train.device).is_cuda()) == "virtual";
+         servers->executor_on(tensor::parse_device(recipe.train.device).is_cuda()).make.virtual_clock;
 }
 
 /// The runs of one stage of a comparison.
@@ -269,7 +269,7 @@ Recipe recipe_of(const Recipe& recipe, const Contestant& contestant, const fs::p
   made.train.name = contestant.folder();
   if (charges_no_transfers(made, contestant)) made.timing.transfers = false;
   validate(made);
-  if (made.servers() && made.ps.executor == "processes")
+  if (made.servers() && made.ps.by_processes())
     throw ConfigError(
         fmt::format("compare runs all workers of '{}' in its own process; use ps.executor=virtual or threads", contestant.algorithm));
   return made;

@@ -39,7 +39,7 @@ memory::Compression compression_of(const Recipe& recipe, bool gpu) {
   const double wire_bytes = static_cast<double>(code_bytes(compressor, recipe.compress, square)) / static_cast<double>(square.length);
   if (!recipe.servers()) return held_by(compressor, recipe.compress, wire_bytes, gpu);
   // A worker's pushes (ps/transports/push_coder.h); between threads of a process gradients are not copied at all.
-  return {.kept = recipe.ps.executor == "processes" ? 4.0 * (compressor.momentum_correction ? 2 : 1) + wire_bytes : 0};
+  return {.kept = recipe.ps.by_processes() ? 4.0 * (compressor.momentum_correction ? 2 : 1) + wire_bytes : 0};
 }
 
 }  // namespace

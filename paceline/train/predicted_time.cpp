@@ -141,7 +141,7 @@ perf::StepCost model_cost(const Recipe& recipe, const graph::Graph& graph, const
 
 std::optional<observe::Prediction> predict(const Recipe& recipe, const graph::Graph& graph, const RunHosts& hosts,
                                            const std::vector<graph::Units>& stages) {
-  if (recipe.servers() && recipe.ps.executor != "threads" && recipe.ps.executor != "processes") return std::nullopt;
+  if (recipe.servers() && !recipe.ps.by_threads() && !recipe.ps.by_processes()) return std::nullopt;
   const PredictedMachine machine = predicted_machine(recipe, graph, hosts);
   perf::StepCost cost = model_cost(recipe, graph, machine, hosts, stages);
   const std::string source = cluster_source(recipe);

@@ -86,7 +86,7 @@ Recipe recipe_for(const Recipe& given, const ps::Cluster& cluster) {
   if (!recipe.servers())
     throw ConfigError(
         fmt::format("strategy '{}' has no parameter server; use one that has, for example strategy.name=asgd", recipe.strategy.name));
-  if (recipe.ps.executor != "auto" && recipe.ps.executor != "processes")
+  if (!recipe.ps.leaves_executor_open() && !recipe.ps.by_processes())
     throw ConfigError(
         fmt::format("ps.executor={} runs all workers in one process, but a launcher started several; leave ps.executor out, or start the "
                     "program without a launcher",
@@ -97,7 +97,7 @@ Recipe recipe_for(const Recipe& given, const ps::Cluster& cluster) {
                     "train.device out, or start the program without a launcher",
                     recipe.train.device));
   recipe.train.device = "cpu";
-  recipe.ps.executor = "processes";
+  recipe.ps.executor = ps::kProcesses;
   if (recipe.parallel.workers == 0) recipe.parallel.workers = std::max(cluster.workers, 1);
   recipe.ps.servers = std::ssize(cluster.servers);
   // Workers would wait forever for a server that is several rounds behind the others, so it must not lose any.

@@ -37,8 +37,8 @@ int workers_here(const Recipe& recipe, const comm::World& world) {
 int usual_threads_of_worker(const Recipe& recipe, const comm::World& world, int here) {
   const auto workers = static_cast<int>(recipe.parallel.workers);
   const bool central = recipe.servers().has_value();
-  if (central && recipe.ps.executor == "processes") return usual_threads(world.cores / workers);  // which may all be on this host
-  const bool one_plays_all = central && recipe.ps.executor == "virtual";
+  if (central && recipe.ps.by_processes()) return usual_threads(world.cores / workers);  // which may all be on this host
+  const bool one_plays_all = central && recipe.ps.by_virtual_clock();
   return std::max(1, usual_threads(world.cores / world.local_size) / (one_plays_all ? 1 : std::max(here, workers / world.size)));
 }
 

@@ -15,7 +15,7 @@ class Looking(CliTest):
     def test_list(self):
         shelves = self.json_of("list")
         self.assertEqual(list(shelves), ["networks", "datasets", "optimizers", "schedules", "engines", "collectives", "compressors",
-                                         "update_rules", "consistencies", "predictors", "strategies", "pipelines", "clusters"])
+                                         "update_rules", "consistencies", "predictors", "executors", "strategies", "pipelines", "clusters"])
         for name, rows in shelves.items():
             for row in rows:
                 self.assertEqual(list(row), ["key", "help"], name)
@@ -150,7 +150,8 @@ class Looking(CliTest):
         # Behind "=": as bash cuts the words, at the "=" itself, and where COMP_WORDBREAKS leaves them whole.
         for key, shelf in [("optim.name", "optimizers"), ("model.network", "networks"), ("data.name", "datasets"), ("schedule.name", "schedules"),
                            ("strategy.name", "strategies"), ("comm.compression", "compressors"), ("comm.engine", "engines"),
-                           ("comm.algorithm", "collectives"), ("ps.rule", "update_rules"), ("ps.consistency", "consistencies"), ("ps.predictor", "predictors")]:
+                           ("comm.algorithm", "collectives"), ("ps.rule", "update_rules"), ("ps.consistency", "consistencies"), ("ps.predictor", "predictors"),
+                           ("ps.executor", "executors")]:
             known = {row["key"] for row in shelves[shelf]}
             self.assertLessEqual(known, set(complete("paceline", "train", key, "=")), key)
         self.assertEqual(complete("paceline", "compare", "optim.name", "=", "ada"), ["adam", "adamw", "adagrad"])
