@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "paceline/base/error.h"
+#include "tests/central/hasty_clock.h"
 #include "tests/message_of.h"
 
 namespace paceline::central {
@@ -14,15 +15,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Optional;
-
-/// Goes on by a second whenever it is read.
-class HastyClock final : public Clock {
- public:
-  Nanoseconds now() const override { return now_ += std::chrono::seconds(1); }
-
- private:
-  mutable Nanoseconds now_{0};
-};
 
 class ProcessHoldersTest : public testing::Test {
  protected:
