@@ -13,9 +13,24 @@ namespace {
 
 constexpr double kTolerance = 1e-5;  // relative, of every tensor's norm, after 20 steps in fp32
 constexpr double kLeastNorm = 0.01;  // biases begin at zero, and some of them stay there but for rounding
-// The same of all parameters together, where they and their gradients are stored in 16 bits: sums in another order round otherwise, by up
-// to 2⁻⁹ of an element in bf16 and 2⁻¹² in fp16.
-constexpr double kTolerance_bf16 = 1e-3, kTolerance_fp16 = 2e-4;
+
+/// Relative differences of all parameters together, and of losses.
+struct Tolerance {
+  double parameters = kTolerance, losses = kTolerance;
+};
+
+// Where parameters and gradients are stored in 16 bits, sums in another order round otherwise: by up to 2⁻⁹ of an element in bf16 and 2⁻¹²
+// in fp16. What that comes to in 20 steps depends on the network; these are two to three times what runs show.
+struct In16Bits {
+  SmallNetwork network;
+  Tolerance bf16, fp16;
+};
+constexpr In16Bits kIn16Bits[] = {
+    {kSmall[0], {.parameters = 5e-4, .losses = 2e-4}, {.parameters = 4.5e-5, .losses = 3e-6}},
+    {kSmall[2], {.parameters = 1e-3, .losses = 1e-4}, {.parameters = 1.3e-4, .losses = 1e-5}},
+    {kSmall[3], {.parameters = 9e-4, .losses = 6e-5}, {.parameters = 1.1e-4, .losses = 9e-6}},
+    {kSmall[4], {.parameters = 2.9e-4, .losses = 1.9e-5}, {.parameters = 3e-5, .losses = 2.5e-6}},
+};
 
 struct Trained {
   std::vector<NamedTensor> tensors;  // empty: it failed, and the test was told
@@ -41,12 +56,12 @@ Trained trained(Recipe recipe, const Way& way) {
 }
 
 /// `together`: as one vector. Batch norms of a few samples amplify the rounding of small tensors.
-void expect_equal(const Trained& found, const Trained& expected, const Way& way, bool together, double tolerance = kTolerance) {
+void expect_equal(const Trained& found, const Trained& expected, const Way& way, bool together, const Tolerance& tolerance = {}) {
   if (found.tensors.empty()) return;
   // In fp16 a worker's gradients are its share of the mean (step/loss_scale.h), which overflow no sooner than one worker's.
   EXPECT_EQ(found.skipped_steps, expected.skipped_steps) << name_of(way);
-  EXPECT_NEAR(found.train_loss, expected.train_loss, tolerance * expected.train_loss) << name_of(way);
-  EXPECT_NEAR(found.test_loss, expected.test_loss, tolerance * expected.test_loss) << name_of(way);
+  EXPECT_NEAR(found.train_loss, expected.train_loss, tolerance.losses * expected.train_loss) << name_of(way);
+  EXPECT_NEAR(found.test_loss, expected.test_loss, tolerance.losses * expected.test_loss) << name_of(way);
   double all_differences = 0, all_norms = 0;
   for (const NamedTensor& item : expected.tensors) {
     const at::Tensor here = step::saved_or_none(found.tensors, item.name);
@@ -55,9 +70,9 @@ void expect_equal(const Trained& found, const Trained& expected, const Way& way,
     const double difference = (here.to(at::kDouble) - item.tensor.to(at::kDouble)).norm().item<double>();
     all_differences += difference * difference, all_norms += norm * norm;
     if (together) continue;
-    EXPECT_LE(difference, tolerance * std::max(norm, kLeastNorm)) << item.name << ", " << name_of(way);
+    EXPECT_LE(difference, tolerance.parameters * std::max(norm, kLeastNorm)) << item.name << ", " << name_of(way);
   }
-  EXPECT_LE(std::sqrt(all_differences), tolerance * std::sqrt(all_norms)) << name_of(way);
+  EXPECT_LE(std::sqrt(all_differences), tolerance.parameters * std::sqrt(all_norms)) << name_of(way);
 }
 
 void construct(const Recipe& recipe) {
@@ -118,8 +133,7 @@ TEST_P(MeshTraining, TrainsToTheLossesAndParametersOfOneWorkerOrIsRefused) {
     return references[key];
   };
   Design design(small, recipe);
-  const bool few = small.ways == SmallNetwork::Ways::few;
-  for (const Way& way : design.ways(few ? std::vector<comm::MeshSizes>{{2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {2, 2, 2}} : all_meshes())) {
+  for (const Way& way : design.ways(meshes_for(small))) {
     const std::string refusal = design.works(way.mesh) ? "" : refusal_of(fixed(recipe, way));
     if (refusal.empty()) expect_equal(trained(recipe, way), reference(way), way, small.norms);
     else expect_good_advice(fixed(recipe, way), refusal);
@@ -186,12 +200,12 @@ TEST(Design, HasEveryPair) {
   }
 }
 
-class StoredIn16Bits : public testing::TestWithParam<SmallNetwork> {};
+class StoredIn16Bits : public testing::TestWithParam<In16Bits> {};
 
 TEST_P(StoredIn16Bits, MeshesTrainToTheParametersOfOneWorker) {
   const Folder folder;
-  const Recipe recipe = recipe_for(GetParam(), folder.path());
-  SmallNetwork small = GetParam();
+  SmallNetwork small = GetParam().network;
+  const Recipe recipe = recipe_for(small, folder.path());
   small.ways = SmallNetwork::Ways::few;
   for (const std::string storage : {"bf16", "fp16"}) {
     const auto train_as = [&](Way way) {
@@ -202,7 +216,7 @@ TEST_P(StoredIn16Bits, MeshesTrainToTheParametersOfOneWorker) {
     Design design(small, recipe);
     for (Way way : design.ways({{2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {4, 1, 1}, {2, 2, 1}, {1, 4, 1}, {2, 1, 2}, {2, 2, 2}})) {
       way.storage = storage;
-      expect_equal(train_as(way), alone, way, /*together=*/true, storage == "bf16" ? kTolerance_bf16 : kTolerance_fp16);
+      expect_equal(train_as(way), alone, way, /*together=*/true, storage == "bf16" ? GetParam().bf16 : GetParam().fp16);
     }
   }
 }
@@ -223,9 +237,9 @@ TEST(RaggedMesh, ARankWithoutSamplesTakesPart) {
   expect_equal(trained(recipe, pipelined), alone, pipelined, false);
 }
 
-constexpr auto kName = [](const testing::TestParamInfo<SmallNetwork>& each) { return std::string(each.param.name); };
-INSTANTIATE_TEST_SUITE_P(Slow, MeshTraining, testing::ValuesIn(kSmall), kName);
-INSTANTIATE_TEST_SUITE_P(Slow, StoredIn16Bits, testing::Values(kSmall[0], kSmall[2]), kName);
+INSTANTIATE_TEST_SUITE_P(Slow, MeshTraining, testing::ValuesIn(kSmall), [](const auto& each) { return std::string(each.param.name); });
+INSTANTIATE_TEST_SUITE_P(Slow, StoredIn16Bits, testing::ValuesIn(kIn16Bits),
+                         [](const auto& each) { return std::string(each.param.network.name); });
 
 }  // namespace
 }  // namespace paceline::train

@@ -31,6 +31,7 @@ inline std::string name_of(const Way& way) {
 inline void set_way(Recipe& recipe, const Way& way) {
   recipe.parallel.data = way.mesh.data, recipe.parallel.pipeline = way.mesh.pipeline, recipe.parallel.tensor = way.mesh.tensor;
   recipe.parallel.schedule = way.schedule, recipe.parallel.zero = way.zero;
+  if (way.mesh.tensor == 1) recipe.parallel.sequence = false;  // which needs workers to divide the positions among
   recipe.train.micro_batches = way.micro_batches, recipe.train.recompute = way.recompute;
   recipe.train.storage = way.storage;
 }
@@ -41,8 +42,10 @@ struct SmallNetwork {
   int shares = 8;                  // this many workers can share its layers, and every divisor of it
   bool norms = false;              // its batch norms see a worker's micro-batch
   double rate = 1e-3;              // of learning
-  enum class Ways { few, all_pairs } ways = Ways::few;
+  /// Which meshes, and which settings on them.
+  enum class Ways { few, few_tensor, all_pairs } ways = Ways::few;
   void (*size)(graph::ModelConfig&, data::DataConfig&) = nullptr;
+  bool sequence = false;  // wherever workers share its layers
 };
 
 inline void images(data::DataConfig& data, std::int64_t channels, std::int64_t side) { data.shape = {channels, side, side}; }
@@ -52,6 +55,9 @@ inline void small_gpt(graph::ModelConfig& model, data::DataConfig& data, std::in
   data.name = "text", data.context = 8, data.batch = 8, data.train_samples = 80;
 }
 inline constexpr int kExperts = 24;
+inline void add_experts(graph::ModelConfig& model, std::int64_t top) {
+  model.experts = kExperts, model.experts_top = top, model.expert_capacity = 1;
+}
 
 using enum SmallNetwork::Ways;
 // MobileNet's rate is small because some of its thousands of activations lie within rounding of ReLU6's corners: which side they are on
@@ -60,10 +66,7 @@ inline constexpr SmallNetwork kSmall[] = {
     {"mlp", "mlp", 24, false, 0.01, all_pairs, [](auto& model, auto& data) { model.hidden.assign(8, 24), images(data, 1, 8); }},
     {"gpt", "gpt", 24, false, 0.05, all_pairs, [](auto& model, auto& data) { small_gpt(model, data, 24); }},
     {"gpt_tied", "gpt", 4, false, 0.05, all_pairs, [](auto& model, auto& data) { small_gpt(model, data, 4), model.tied = true; }},
-    {"gpt_experts", "gpt", 4, false, 0.05, all_pairs,
-     [](auto& model, auto& data) {
-       small_gpt(model, data, 4), model.experts = kExperts, model.experts_top = 2, model.expert_capacity = 1;
-     }},
+    {"gpt_experts", "gpt", 4, false, 0.05, all_pairs, [](auto& model, auto& data) { small_gpt(model, data, 4), add_experts(model, 2); }},
     {"cnn", "cnn", 8, false, 1e-3, all_pairs, [](auto& model, auto& data) { model.multiplier = 0.125, images(data, 3, 16); }},
     {"resnet18", "resnet18", 8, true, 2e-4, all_pairs, [](auto& model, auto& data) { model.multiplier = 0.125, images(data, 3, 16); }},
     {"vgg16", "vgg16", 8, false, 1e-3, all_pairs,
@@ -72,6 +75,8 @@ inline constexpr SmallNetwork kSmall[] = {
     {"alexnet", "alexnet", 8, false, 1e-3, few,
      [](auto& model, auto& data) { model.multiplier = 0.125, model.dropout = 0, images(data, 3, 32); }},
     {"mobilenet_v1", "mobilenet_v1", 8, true, 1e-6, few, [](auto& model, auto& data) { model.multiplier = 0.125, images(data, 3, 64); }},
+    {"gpt_sequence", "gpt", 4, false, 0.05, few_tensor, [](auto& model, auto& data) { small_gpt(model, data, 4); }, /*sequence=*/true},
+    {"gpt_experts_top1", "gpt", 4, false, 0.05, few, [](auto& model, auto& data) { small_gpt(model, data, 4), add_experts(model, 1); }},
 };
 
 /// Networks of a family of which a smaller one is above; Inception does not take images of fewer than 75x75 pixels.
@@ -87,6 +92,7 @@ inline Recipe recipe_for(const SmallNetwork& small, const std::filesystem::path&
   recipe.data.uneven = "weight";  // 16 samples for 3, 5, 6 or 7 workers
   recipe.optim.rate = small.rate, recipe.optim.weight_decay = 1e-4, recipe.optim.clip_norm = 5;
   recipe.train.evaluate_every = 0, recipe.train.checkpoint_share = 0, recipe.train.steps = 20;
+  recipe.parallel.sequence = small.sequence;
   small.size(recipe.model, recipe.data);
   if (recipe.data.name == "text") {
     recipe.data.root = (folder / "text.txt").string();
@@ -110,6 +116,15 @@ inline std::vector<comm::MeshSizes> all_meshes() {
       for (int pipeline = 1; data * pipeline <= ranks; ++pipeline)
         if (ranks % (data * pipeline) == 0) meshes.push_back({data, pipeline, ranks / data / pipeline});
   return meshes;
+}
+
+inline std::vector<comm::MeshSizes> meshes_for(const SmallNetwork& small) {
+  switch (small.ways) {
+    case few: return {{2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {2, 2, 2}};
+    case few_tensor: return {{1, 1, 2}, {1, 1, 4}, {2, 1, 2}, {1, 2, 2}, {2, 2, 2}};
+    case all_pairs: break;
+  }
+  return all_meshes();
 }
 
 /// The ways that are taken for one network, from the registries' rows.
@@ -161,7 +176,7 @@ class Design {
 
   /// Whether the network has enough units, and units that are wide enough, for it not to be refused.
   bool works(const comm::MeshSizes& mesh) const {
-    const bool experts = small_.name == "gpt_experts";
+    const bool experts = small_.name.starts_with("gpt_experts");
     return mesh.pipeline <= units_ && small_.shares % mesh.tensor == 0 && (!experts || kExperts % mesh.data == 0);
   }
 
