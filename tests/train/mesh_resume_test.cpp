@@ -1,6 +1,8 @@
 // Runs that are stopped under one mesh or stage of ZeRO's and go on under another: the state of a run that never stopped.
+#include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "mesh_ways.h"
 #include "runs.h"
 
 namespace paceline::train {
@@ -39,6 +41,51 @@ TEST(MeshResume, GoesOnWithOtherWorkersFromZero3) {
     const Folder copy;
     std::filesystem::copy(parts.path(), copy.path(), std::filesystem::copy_options::recursive);
     EXPECT_NEAR(run_in(copy.path(), staged(workers, workers > 1 ? 3 : 0), /*resume=*/true).test_loss, loss, 1e-4) << workers;
+  }
+}
+
+/// Every tensor of the newest checkpoint in which numbers are trained: of the model, and of the optimizer's state.
+std::map<std::string, at::Tensor> state_in(const std::filesystem::path& run) {
+  const Checkpoint checkpoint = newest_good_checkpoint(run).second;
+  std::map<std::string, at::Tensor> state;
+  for (const NamedTensor& item : checkpoint.tensors)
+    if (item.name.starts_with("model.") || item.name.starts_with("optim."))
+      state[item.name] = step::find_saved(checkpoint.tensors, item.name).to(at::kDouble);
+  return state;
+}
+
+constexpr double kLeastNorm = 0.05;  // Adam makes steps of the gradients of keys' biases, which are nothing but rounding
+
+// A tied gpt: slices on the tensor axis, layers on the pipeline axis, an embedding on two stages, and ranges of ZeRO's.
+TEST(MeshResume, AGptGoesOnUnderAnyMeshAsIfNothingHadHappened) {
+  const Folder texts, whole;
+  const auto on = [&](const Way& way) {
+    Recipe recipe = recipe_for(kSmall[2], texts.path());
+    recipe.optim.name = "adamw", recipe.optim.rate = 1e-3;
+    set_way(recipe, way);
+    return recipe;
+  };
+  const Way one{.mesh = {1, 1, 1}}, eight{.mesh = {2, 2, 2}, .micro_batches = 2};
+  const Way eight_sharded{.mesh = {2, 2, 2}, .zero = 3}, four_sharded{.mesh = {4, 1, 1}, .zero = 3};
+  const observe::RunEnded undisturbed = run_in(whole.path(), on(one));
+  const std::map<std::string, at::Tensor> expected = state_in(whole.path());
+  ASSERT_TRUE(std::ranges::any_of(expected, [](const auto& item) { return item.first.starts_with("optim."); }));
+  for (const auto& [before, after] :
+       {std::pair{eight, one}, {one, eight}, {eight_sharded, one}, {one, eight_sharded}, {four_sharded, one}, {four_sharded, eight}}) {
+    const std::string what = name_of(before) + " to " + name_of(after);
+    const Folder folder;
+    run_in(folder.path(), on(before), /*resume=*/false, /*stop_after=*/9);
+    const observe::RunEnded ended = run_in(folder.path(), on(after), /*resume=*/true);
+    EXPECT_EQ(ended.steps, undisturbed.steps) << what;
+    EXPECT_NEAR(ended.train_loss, undisturbed.train_loss, 1e-5 * undisturbed.train_loss) << what;
+    EXPECT_NEAR(ended.test_loss, undisturbed.test_loss, 1e-5 * undisturbed.test_loss) << what;
+    const std::map<std::string, at::Tensor> found = state_in(folder.path());
+    ASSERT_EQ(found.size(), expected.size()) << what;
+    for (const auto& [name, tensor] : expected) {
+      ASSERT_TRUE(found.contains(name)) << name << ", " << what;
+      const double difference = (found.at(name) - tensor).norm().item<double>(), norm = tensor.norm().item<double>();
+      EXPECT_LE(difference, 1e-5 * (name.starts_with("model.") ? std::max(norm, kLeastNorm) : norm)) << name << ", " << what;
+    }
   }
 }
 
