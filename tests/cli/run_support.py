@@ -57,8 +57,8 @@ class RunTest(unittest.TestCase):
         self.assertTrue(err.startswith("error: "), err)
         self.assertIn(says, err)
 
-    def wait_until(self, condition, what):
-        until = time.monotonic() + DEADLINE_S
+    def wait_until(self, condition, what, within_s=DEADLINE_S):
+        until = time.monotonic() + within_s
         while not condition():
             self.assertLess(time.monotonic(), until, what)
             time.sleep(0.01)
@@ -70,13 +70,13 @@ class RunTest(unittest.TestCase):
         self.wait_until(lambda: len(written()) == count, "ranks have not started")
         return [int(file.read_text()) for file in sorted(written())]
 
-    def assert_gone(self, pids):
+    def assert_gone(self, pids, within_s=DEADLINE_S):
         def gone(pid):
             try:
                 return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")")[1].split()[0] in "ZX"
             except (FileNotFoundError, ProcessLookupError):
                 return True
-        self.wait_until(lambda: all(map(gone, pids)), f"left over: {pids}")
+        self.wait_until(lambda: all(map(gone, pids)), f"left over after {within_s} s: {pids}", within_s)
 
 
 # Writes its pid and that of a child of its own, then sleeps.
