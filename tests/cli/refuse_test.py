@@ -47,6 +47,8 @@ class WrongWords(CliTest):
         self.refused("train", "--workers", "2", "strategy.name=single", says=["parallel.workers=2"])
         self.refused("train", "train.device=cuda:99", says=["cuda:99"])
         self.refused("bench", "step", "--device", "cuda:99", says=["cuda:99"])
+        self.refused("train", "train.micro_batches=65", says=["data.batch=64", "use train.micro_batches=64"])
+        self.refused("train", "--workers", "16", "train.micro_batches=5", says=["4 samples", "16 workers", "use train.micro_batches=4"])
         self.refused("train", "data.batch=20000", says=["data.batch=20000", "10000"])
         self.refused("train", "schedule.name=piecewise", says=["points"])
         self.refused("train", "model.network=gpt", says=["gpt"])

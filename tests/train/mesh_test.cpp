@@ -221,7 +221,7 @@ TEST_P(StoredIn16Bits, MeshesTrainToTheParametersOfOneWorker) {
   }
 }
 
-// The last batch of an epoch has two samples for four workers.
+// The last batch of an epoch has two samples for four workers, some of which compute theirs in four micro-batches.
 TEST(RaggedMesh, ARankWithoutSamplesTakesPart) {
   const Folder folder;
   Recipe recipe = recipe_for(kSmall[0], folder.path());
@@ -230,11 +230,13 @@ TEST(RaggedMesh, ARankWithoutSamplesTakesPart) {
   const Trained alone = trained(recipe, {.mesh = {1, 1, 1}});
   for (const std::int64_t zero : {0, 1, 2, 3})
     for (const std::string recompute : {"none", "units", "all"}) {
-      const Way way{.mesh = {4, 1, 1}, .recompute = recompute, .zero = zero};
+      const Way way{.mesh = {4, 1, 1}, .recompute = recompute, .zero = zero, .micro_batches = recompute == "units" ? 4 : 1};
       expect_equal(trained(recipe, way), alone, way, false);
     }
-  const Way pipelined{.mesh = {4, 2, 1}, .recompute = "all", .zero = 3};
-  expect_equal(trained(recipe, pipelined), alone, pipelined, false);
+  for (const std::int64_t micro_batches : {1, 4}) {
+    const Way pipelined{.mesh = {4, 2, 1}, .recompute = "all", .zero = 3, .micro_batches = micro_batches};
+    expect_equal(trained(recipe, pipelined), alone, pipelined, false);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Slow, MeshTraining, testing::ValuesIn(kSmall), [](const auto& each) { return std::string(each.param.name); });

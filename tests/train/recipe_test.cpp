@@ -1,4 +1,5 @@
 // Recipes: those that come along load and fit their networks, and what cannot be is refused with a reason.
+#include "paceline/base/text.h"
 #include "support.h"
 
 namespace paceline::train {
@@ -87,6 +88,34 @@ TEST(Validate, RefusesWhatAProgramWritesOutOfRange) {
   EXPECT_THAT(refused([](Recipe& r) { r.schedule.milestones = {-1}; }), HasSubstr("schedule.milestones"));
 }
 
+/// A way to share a batch of 16 among so many micro-batches.
+struct Shared {
+  const char *settings, *remedy, *says;
+};
+
+TEST(Validate, RefusesMoreMicroBatchesThanSamples) {
+  for (const Shared& shared : std::vector<Shared>{
+           {"train.micro_batches=17", "train.micro_batches=16", "data.batch=16"},
+           {"parallel.workers=4 train.micro_batches=5", "train.micro_batches=4", "4 workers"},
+           {"parallel.data=4 train.micro_batches=5", "train.micro_batches=4", "4 samples"},
+           {"parallel.data=4 parallel.tensor=2 parallel.workers=8 train.micro_batches=8", "train.micro_batches=4", "4 groups of workers"},
+           {"parallel.data=4 parallel.pipeline=2 train.micro_batches=5", "train.micro_batches=4", "4 pipelines"},
+           {"parallel.workers=4 strategy.name=local_sgd train.micro_batches=5", "train.micro_batches=4", "4 workers"},
+           {"parallel.workers=4 strategy.name=asgd train.micro_batches=5", "train.micro_batches=4", "4 workers"},
+           {"parallel.data=3 data.uneven=weight train.micro_batches=6", "train.micro_batches=5", "5 samples"},
+           {"parallel.data=3 data.uneven=pad train.micro_batches=7", "train.micro_batches=6", "6 samples"},
+           {"parallel.data=3 train.micro_batches=6", "data.batch=18", "5 samples"},
+           {"parallel.data=32 data.uneven=weight train.micro_batches=2", "train.micro_batches=1", "0 samples"}}) {
+    Recipe recipe = tiny_recipe();
+    for (const std::string& setting : split(shared.settings, ' ')) recipe.config().set(setting);
+    EXPECT_THAT(message_of<ConfigError>([&] { validate(recipe); }),
+                AllOf(HasSubstr("train.micro_batches="), HasSubstr(shared.says), HasSubstr(std::string("use ") + shared.remedy)))
+        << shared.settings;
+    recipe.config().set(shared.remedy);
+    EXPECT_NO_THROW(validate(recipe)) << shared.settings << ' ' << shared.remedy;
+  }
+}
+
 TEST(Validate, RefusesWhatNoSingleFieldCanSee) {
   EXPECT_THAT(refused([](Recipe& r) {
                 r.parallel.workers = 2;
@@ -102,8 +131,6 @@ TEST(Validate, RefusesWhatNoSingleFieldCanSee) {
   EXPECT_THAT(refused([](Recipe& r) { r.parallel.workers = 4, r.parallel.pipeline = 2, r.strategy.name = "asgd"; }),
               AllOf(HasSubstr("parallel.pipeline=2"), HasSubstr("asgd"), Not(HasSubstr("parallel.tensor"))));
   EXPECT_THAT(refused([](Recipe& r) { r.parallel.workers = 3; }), AllOf(HasSubstr("data.batch=15 or 18"), HasSubstr("data.uneven=pad")));
-  EXPECT_THAT(refused([](Recipe& r) { r.train.micro_batches = 17; }),
-              AllOf(HasSubstr("train.micro_batches=17"), HasSubstr("data.batch=16"), HasSubstr("use train.micro_batches=16")));
   EXPECT_THAT(refused([](Recipe& r) {
                 r.optim.nesterov = true;
                 r.optim.momentum = 0;
