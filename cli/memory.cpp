@@ -12,9 +12,9 @@
 #include "paceline/observe/elapsed_line.h"
 #include "paceline/observe/formatting.h"
 #include "paceline/program/train_plan.h"
-#include "paceline/train/from_recipe.h"
 #include "paceline/train/memory_measure.h"
-#include "paceline/train/memory_plan.h"
+#include "paceline/train/mesh_advice.h"
+#include "paceline/train/workers.h"
 
 namespace paceline::cli {
 namespace {
@@ -30,7 +30,7 @@ struct MemoryFlags {
 
 constexpr int kWorkers[] = {2, 8, 64};
 
-/// The recipe. A network's key in place of a file means a recipe of that network with Adam.
+/// The recipe, which a run accepts. A network's key in place of a file means a recipe of that network with Adam.
 train::Recipe read_recipe(MemoryFlags flags) {
   refuse_unknown_networks(flags.words);
   train::Recipe recipe;
@@ -42,7 +42,8 @@ train::Recipe read_recipe(MemoryFlags flags) {
   Config config = recipe.config();
   read_settings(config, flags.words);
   if (!flags.mesh.empty()) set_mesh(recipe.parallel, flags.mesh, flags.words);
-  return recipe;
+  if (recipe.strategy.name == strategies::kPlan) recipe.strategy.name = strategies::kAuto;  // on the mesh that was asked about
+  return train::resolve_for(recipe, {});
 }
 
 std::string bar(std::int64_t bytes, std::int64_t most, int width = 40) {
@@ -153,8 +154,7 @@ std::vector<memory::Bytes> most_of_kinds(const std::vector<memory::Bytes>& measu
 int run_memory(const MemoryFlags& flags) {
   const train::Recipe recipe = read_recipe(flags);
   const graph::Graph graph = flags.measure ? network_for_data(recipe) : network_of(recipe, flags.words);
-  const memory::Plan plan = train::plan_of(recipe);
-  const std::vector<memory::RankKind> kinds = memory::estimate(graph, plan);
+  const auto [plan, kinds] = train::estimate_run(recipe, graph);
   const std::vector<memory::Bytes> measured =
       flags.measure ? observe::patiently("measuring a few steps", [&] { return train::measure_memory(recipe); })
                     : std::vector<memory::Bytes>();

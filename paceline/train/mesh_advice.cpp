@@ -84,4 +84,19 @@ void refuse_mesh(const MeshRefusal& refusal, const Recipe& recipe, const MeshChe
   throw ConfigError(refusal.what());
 }
 
+Estimated estimate_run(const Recipe& recipe, const graph::Graph& graph) {
+  if (recipe.servers()) {
+    const memory::Plan plan = plan_of(recipe);
+    return {plan, memory::estimate(graph, plan)};
+  }
+  try {
+    const comm::MeshSizes mesh = comm::resolved(recipe.parallel.mesh(), static_cast<int>(recipe.parallel.workers));
+    const memory::Plan plan = checked_plan(recipe, graph, mesh, {});
+    check_strategy(recipe, name_of_divided(recipe, graph));
+    return {plan, memory::estimate(graph, plan)};
+  } catch (const MeshRefusal& refusal) {
+    refuse_mesh(refusal, recipe, check_by_network(graph, /*own_loss=*/false));
+  }
+}
+
 }  // namespace paceline::train

@@ -1,10 +1,11 @@
-// What to do about a mesh that is refused: the nearest mesh of as many ranks that a run accepts.
+// What to do about a mesh that is refused: the nearest mesh of as many ranks that a run accepts. Runs ask, and so does `paceline memory`.
 #pragma once
 
 #include <functional>
 
 #include "paceline/base/mesh_refusal.h"
 #include "paceline/graph/graph.h"
+#include "paceline/memory/estimate.h"
 #include "paceline/nn/model.h"
 #include "paceline/train/recipe.h"
 #include "paceline/train/workload.h"
@@ -24,5 +25,14 @@ MeshCheck check_by_recipe(const Recipe& recipe, const Workload& workload);
 /// Throws the refusal of this recipe with a remedy that works for parallel.workers: "--mesh data=2,pipeline=4,tensor=1". If no mesh of that
 /// many ranks is accepted, the remedy is the nearest number of ranks that has one.
 [[noreturn]] void refuse_mesh(const MeshRefusal& refusal, const Recipe& recipe, const MeshCheck& check);
+
+/// The plan of a run and what its ranks hold, by formulas.
+struct Estimated {
+  memory::Plan plan;
+  std::vector<memory::RankKind> kinds;
+};
+/// For a recipe of resolve_for(). Refuses what a run of it would refuse before anything is allocated, in the same words; only whether it
+/// fits into memory is left to the reader.
+Estimated estimate_run(const Recipe& recipe, const graph::Graph& graph);
 
 }  // namespace paceline::train

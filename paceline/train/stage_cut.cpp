@@ -8,7 +8,6 @@
 #include "paceline/comm/engine.h"
 #include "paceline/pipeline/costs.h"
 #include "paceline/schedule/pipeline.h"
-#include "paceline/train/memory_plan.h"
 
 namespace paceline::train {
 namespace {
@@ -48,17 +47,22 @@ void check_schedule(const memory::Plan& plan) {
                   {.stages = plan.pipeline, .micro_batches = static_cast<int>(plan.micro_batches), .chunks = plan.chunks});
 }
 
+memory::Plan checked_plan(const Recipe& recipe, const graph::Graph& graph, const comm::MeshSizes& mesh, const RunFacts& run) {
+  check_network(recipe, graph, mesh, run.own_loss);
+  memory::Plan plan = plan_of(recipe, run.place);
+  if (mesh.pipeline > 1) check_schedule(plan);
+  return plan;
+}
+
 std::vector<nn::Units> cut_network(const Recipe& recipe, const graph::Graph& graph, const nn::GraphModule::Options& options,
                                    const data::Info& info, const comm::Mesh& mesh, const Clock& clock, bool own_loss) {
   if (recipe.servers()) return {};
-  check_network(recipe, graph, mesh.sizes(), own_loss);
   const RunFacts run = facts_of_run(mesh, own_loss);
-  memory::Plan plan = plan_of(recipe, run.place);
+  memory::Plan plan = checked_plan(recipe, graph, mesh.sizes(), run);
   if (mesh.pipeline().size() == 1) {
     require_memory(recipe, graph, plan, run);
     return {};
   }
-  check_schedule(plan);
   std::vector<nn::Units> stages = memory::cut_stages(graph, plan);
   require_memory(recipe, graph, plan, run, stages);
   if (!measures(recipe)) return stages;

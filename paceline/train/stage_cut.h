@@ -6,14 +6,16 @@
 #include "paceline/base/clock.h"
 #include "paceline/comm/mesh.h"
 #include "paceline/data/dataset.h"
-#include "paceline/memory/estimate.h"
 #include "paceline/nn/graph_module.h"
-#include "paceline/train/recipe.h"
+#include "paceline/train/memory_plan.h"
 
 namespace paceline::train {
 
 /// ConfigError if the pipeline's schedule refuses so many stages, micro-batches or chunks.
 void check_schedule(const memory::Plan& plan);
+
+/// The memory plan of a run. ConfigError if the network or the schedule refuses to be shared so.
+memory::Plan checked_plan(const Recipe& recipe, const graph::Graph& graph, const comm::MeshSizes& mesh, const RunFacts& run);
 
 /// By virtual stage; empty if the mesh has one stage. Costs are counted or measured, by parallel.costs, and train.memory_gb limits what a
 /// rank may need; ConfigError if no cut fits, or the network cannot be shared so, before anything is allocated. `options`: of the module

@@ -129,6 +129,23 @@ class Memory(CliTest):
     def test_a_mesh_that_cannot_be(self):
         self.refused("memory", "gpt", "--mesh", "tensor=3", says=["heads"])
 
+    def test_what_a_run_refuses_is_refused_in_the_same_words(self):
+        (self.folder / "t.txt").write_text("the quick brown fox jumps over lazy dogs\n" * 90)
+        mlp = ["model.network=mlp", "model.hidden=[16,16,16]", "data.name=shapes", "data.shape=[1,8,8]", "data.batch=16", "train.device=cpu"]
+        gpt = ["model.network=gpt", "model.layers=4", "model.width=16", "model.heads=4", "data.name=text", "data.root=t.txt",
+               "data.context=8", "data.batch=24", "train.device=cpu"]
+        for words, says in ((mlp + ["parallel.workers=4", "parallel.tensor=3"], ["4 ranks", "--mesh data=1,pipeline=1,tensor=4"]),
+                            (mlp + ["--mesh", "pipeline=9"], ["4 units", "--mesh data=2,pipeline=4,tensor=1"]),
+                            (mlp + ["--mesh", "data=3"], ["3 workers", "data.batch=15 or 18"]),
+                            (mlp + ["--mesh", "data=8", "train.micro_batches=4"], ["2 samples", "train.micro_batches=2"]),
+                            (mlp + ["--mesh", "data=2", "model.hidden=[]", "parallel.zero=3"], ["single unit", "parallel.zero=2"]),
+                            (mlp + ["--mesh", "data=2,tensor=2", "parallel.hybrid=fc*"], ["parallel.hybrid", "--mesh data=4"]),
+                            (gpt + ["--mesh", "tensor=3"], ["4 heads", "--mesh data=3,pipeline=1,tensor=1"]),
+                            (gpt + ["parallel.sequence=true"], ["parallel.sequence", "--mesh data=1,pipeline=1,tensor=2"]),
+                            (gpt + ["model.experts=4", "--mesh", "data=3"], ["model.experts=3 or 6", "--mesh data=1,pipeline=3,tensor=1"])):
+            with self.subTest(words):
+                self.assertEqual(self.refused("memory", *words, says=says), self.refused("train", *words))
+
 
 if __name__ == "__main__":
     unittest.main()
