@@ -1,6 +1,7 @@
 """Wrong input: one line that says what is wrong, exit code 2, and nothing written."""
 
 import os
+import re
 import struct
 import unittest
 import zlib
@@ -72,6 +73,31 @@ class WrongWords(CliTest):
         self.assertEqual(self.json_of(*gpt, "--workers", "2", "--mesh", "tensor=0")["workers"], 2)
         for command in ("train", "memory"):
             self.refused(command, "--mesh", "data=2,tensor=3", "parallel.tensor=2", says=["--mesh data=2,tensor=3", "parallel.tensor=2"])
+
+    def test_hybrids(self):
+        """What is advised instead of a refused hybrid trains."""
+        train = ["train", "model.network=mlp", "model.hidden=[16,16,16]", "data.name=shapes", "data.shape=[1,8,8]", "data.batch=20",
+                 "data.test_samples=20", "train.steps=1", "train.checkpoints=false", "train.device=cpu", "--quiet"]
+        hybrid, remedy = "parallel.hybrid=fc*", r"; (?:use|did you mean)(?: \d+ ranks with)? (?:(--mesh \S+)|'(\w+)'|(\S+=\S+))"
+        for words in ([hybrid, "--mesh", "data=2,tensor=2"], [hybrid, "--mesh", "data=2,pipeline=2", "train.micro_batches=2"],
+                      [hybrid, "--mesh", "data=2", "strategy.name=local_sgd"], ["parallel.hybrid=fc9", "--mesh", "data=2"]):
+            with self.subTest(words):
+                error = self.refused(*train, *words, says=["parallel.hybrid"])
+                mesh, name, setting = re.search(remedy, error).groups()
+                if mesh:
+                    self.run_paceline(*train, *words[:1], *words[3:], *mesh.split())
+                elif setting:
+                    self.run_paceline(*train, *words[:-1], setting)
+                else:
+                    self.run_paceline(*train, f"parallel.hybrid={name}", *words[1:])
+        error = self.refused(*train, "parallel.hybrid=fc2", "--mesh", "data=5", says=["16 features", "leave it out, or use"])
+        self.run_paceline(*train, "parallel.hybrid=fc2", *re.search(r"--mesh \S+", error)[0].split())
+        error = self.refused(*train, "parallel.hybrid=relu_1", "--mesh", "data=2", says=["relu_1"])
+        self.run_paceline(*train, "parallel.hybrid=" + error.split(": ")[-1].replace(", ", ","), "--mesh", "data=2")
+        both = ["--mesh", "data=2", hybrid, "comm.compression=topk"]
+        self.refused(*train, *both, says=["leave one of them out"])
+        self.run_paceline(*train, *both[:-1])
+        self.run_paceline(*train, *both[:-2], *both[-1:])
 
     def test_recipes(self):
         def recipe(text):
