@@ -72,10 +72,6 @@ void begin_stream(const Pass& pass, std::size_t layer) {
   if (pass.masks && pass.training) pass.masks->seed(chance_of(pass.chance, layer));
 }
 
-void call(const std::function<void(std::size_t)> UnitHooks::*hook, const Pass& pass, std::size_t unit) {
-  if (pass.hooks && pass.hooks->*hook) (pass.hooks->*hook)(unit);
-}
-
 at::Tensor no_samples(const graph::Layer& layer, const at::TensorOptions& options) {
   graph::Shape shape = layer.output;
   shape.insert(shape.begin(), 0);
@@ -133,7 +129,7 @@ Tensors GraphModule::run(Units range, Tensors inputs, const Pass& given, Trace* 
   for (std::size_t i = begins_[range.first]; pass.again && i < begins_[range.last]; ++i) stay.add(nodes_[i].weights.statistics);
   Tensors unused;
   for (std::size_t unit = range.first; unit < range.last; ++unit) {
-    call(&UnitHooks::before_forward, pass, unit);
+    pass.call(&UnitHooks::before_forward, unit);
     for (std::size_t i = begins_[unit]; i < begins_[unit + 1]; ++i) {
       if (!nodes_[i].op) continue;
       if (nodes_[i].draws) begin_stream(pass, i);
@@ -148,7 +144,7 @@ Tensors GraphModule::run(Units range, Tensors inputs, const Pass& given, Trace* 
       for (int source : nodes_[i].inputs)
         if (last_use_[static_cast<std::size_t>(source)] == static_cast<int>(i)) outputs[static_cast<std::size_t>(source)].reset();
     }
-    call(&UnitHooks::after_forward, pass, unit);
+    pass.call(&UnitHooks::after_forward, unit);
   }
   Tensors results;
   for (const int layer : crossing_[range.last]) results.push_back(outputs[static_cast<std::size_t>(layer)]);
@@ -166,7 +162,7 @@ Tensors GraphModule::back(Units range, Tensors output_gradients, const Pass& pas
   for (std::size_t k = 0; k < output_gradients.size(); ++k)
     gradients[static_cast<std::size_t>(crossing_[range.last].at(k))] = std::move(output_gradients[k]);
   for (std::size_t unit = range.last; unit-- > range.first;) {
-    call(&UnitHooks::before_backward, pass, unit);
+    pass.call(&UnitHooks::before_backward, unit);
     deliveries.put_off_to(wanted.weights ? nullptr : &trace.later[unit]);
     for (std::size_t i = begins_[unit + 1]; i-- > begins_[unit];) {
       Node& node = nodes_[i];
@@ -189,7 +185,7 @@ Tensors GraphModule::back(Units range, Tensors output_gradients, const Pass& pas
       if (static_cast<int>(i) == tied) deliveries.flush();  // the embedding adds to it
     }
     if (pass.hooks) deliveries.flush();  // a hook may release the unit's memory
-    call(&UnitHooks::after_backward, pass, unit);
+    pass.call(&UnitHooks::after_backward, unit);
   }
   deliveries.flush();
   Tensors results;

@@ -48,10 +48,10 @@ void Model::take_part(const at::Tensor& inputs, bool training) {
 void Model::sit_out_back(Units range, const Pass& pass, const GradientReady& ready) {
   for (std::size_t unit = range.last; unit-- > range.first;) {
     const Unit& own = units()[unit];
-    if (pass.hooks && pass.hooks->before_backward) pass.hooks->before_backward(unit);
+    pass.call(&UnitHooks::before_backward, unit);
     for (std::size_t entry = own.first_entry; entry < own.last_entry && !pass.accumulate; ++entry) arena().gradient(entry).zero_();
     if (ready && own.first_entry < own.last_entry) ready(own.first_entry, own.last_entry);
-    if (pass.hooks && pass.hooks->after_backward) pass.hooks->after_backward(unit);
+    pass.call(&UnitHooks::after_backward, unit);
   }
 }
 

@@ -234,13 +234,13 @@ Tensors ModuleModel::run(Units range, Tensors inputs, const Pass& pass, Trace* t
   BuffersStay stay;
   for (std::size_t unit = range.first; pass.again && unit < range.last; ++unit) stay.add(*module_, units_[unit]);
   for (std::size_t unit = range.first; unit < range.last; ++unit) {
-    if (pass.hooks && pass.hooks->before_forward) pass.hooks->before_forward(unit);
+    pass.call(&UnitHooks::before_forward, unit);
     // The model's own input needs no gradient, unless it requires one itself.
     if (trace) value = value.detach().requires_grad_(value.is_floating_point() && (unit > 0 || value.requires_grad()));
     const at::Tensor input = value;
     value = forwards_[unit](input);
     if (trace) trace->saved[unit] = {input, value};
-    if (pass.hooks && pass.hooks->after_forward) pass.hooks->after_forward(unit);
+    pass.call(&UnitHooks::after_forward, unit);
   }
   return {value.detach()};
 }
@@ -261,7 +261,7 @@ Tensors ModuleModel::back(Units range, Tensors gradients, const Pass& pass, Trac
   trace.use_up(range);
   at::Tensor gradient = gradients.at(0);
   for (std::size_t unit = range.last; unit-- > range.first;) {
-    if (pass.hooks && pass.hooks->before_backward) pass.hooks->before_backward(unit);
+    pass.call(&UnitHooks::before_backward, unit);
     const Tensors saved = std::exchange(trace.saved[unit], {});
     const bool wants_input = saved[0].requires_grad() && (unit > range.first || wanted.inputs);
     std::vector<at::Tensor> leaves;
@@ -285,7 +285,7 @@ Tensors ModuleModel::back(Units range, Tensors gradients, const Pass& pass, Trac
       });
     gradient = wants_input ? made.back() : at::Tensor();
     if (wanted.weights && ready && weights > 0) ready(units_[unit].first_entry, units_[unit].last_entry);
-    if (pass.hooks && pass.hooks->after_backward) pass.hooks->after_backward(unit);
+    pass.call(&UnitHooks::after_backward, unit);
   }
   return {gradient};
 }

@@ -35,7 +35,8 @@ using PutOff = std::function<void(const Pass&)>;
 
 /// Called around a unit of the model, with its index.
 struct UnitHooks {
-  std::function<void(std::size_t)> before_forward, after_forward, before_backward, after_backward;
+  using Hook = std::function<void(std::size_t)>;
+  Hook before_forward, after_forward, before_backward, after_backward;
 };
 
 /// A data-parallel worker's share of a micro-batch.
@@ -58,6 +59,10 @@ struct Pass {
   std::vector<Share> shares = {};                     // by worker, for layers in which they exchange samples; empty: not known
   double weight = 0;                                  // weight of one target's loss in the gradients, for losses that layers add
   std::function<void(at::Tensor&)> sum_over_workers;  // for batch norms over all workers' samples; empty: only their own
+
+  void call(UnitHooks::Hook UnitHooks::*hook, std::size_t unit) const {
+    if (hooks && hooks->*hook) (hooks->*hook)(unit);
+  }
 };
 
 /// The seed of a stream derived from another: of a micro-batch from a step, of a layer from a micro-batch.

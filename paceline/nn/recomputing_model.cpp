@@ -38,10 +38,6 @@ class ChanceAgain {
   at::Tensor now_;
 };
 
-void call_hook(const std::function<void(std::size_t)> UnitHooks::*hook, const Pass& pass, std::size_t unit) {
-  if (pass.hooks && pass.hooks->*hook) (pass.hooks->*hook)(unit);
-}
-
 }  // namespace
 
 Recompute parse_recompute(const std::string& text) {
@@ -110,7 +106,7 @@ Tensors RecomputingModel::back_unit(std::size_t unit, Tensors gradients, const P
   const Units one{unit, unit + 1};
   Pass quiet = pass;  // the backward pass's hooks enclose the second forward pass
   quiet.hooks = nullptr;
-  call_hook(&UnitHooks::before_backward, pass, unit);
+  pass.call(&UnitHooks::before_backward, unit);
   Trace::Kept kept = std::exchange(trace.kept[unit], {});
   if (!kept.complete) {
     const ChanceAgain chance(*this, kept.chance);
@@ -120,7 +116,7 @@ Tensors RecomputingModel::back_unit(std::size_t unit, Tensors gradients, const P
   }
   trace.forward[unit] = true;
   Tensors inputs = inner_->back(one, std::move(gradients), quiet, trace, wanted, ready);
-  call_hook(&UnitHooks::after_backward, pass, unit);
+  pass.call(&UnitHooks::after_backward, unit);
   return inputs;
 }
 
@@ -143,8 +139,8 @@ void RecomputingModel::sit_out_back(Units range, const Pass& pass, const Gradien
   std::vector<Units> segments = segments_of(range);
   for (auto segment = segments.rbegin(); segment != segments.rend(); ++segment) {
     for (std::size_t unit = segment->first; unit < segment->last && segment->last > segment->first + 1; ++unit) {
-      call_hook(&UnitHooks::before_forward, pass, unit);
-      call_hook(&UnitHooks::after_forward, pass, unit);
+      pass.call(&UnitHooks::before_forward, unit);
+      pass.call(&UnitHooks::after_forward, unit);
     }
     inner_->sit_out_back(*segment, pass, ready);
   }
