@@ -4,21 +4,23 @@
 
 #include <fmt/format.h>
 
+#include "paceline/step/finite_tensors.h"
+
 namespace paceline::train {
 namespace {
 
-bool finite(const at::Tensor& values) { return at::isfinite(values).all().item<bool>(); }
+using step::all_finite;
 
 /// Buffers of a user's module that no pass averages may have such values for good, as a causal mask of −∞ has.
 bool has_bad_statistic(nn::Model& model, std::size_t entry) {
-  return model.statistics_momentum(entry) > 0 && !finite(model.statistics().parameter(entry));
+  return model.statistics_momentum(entry) > 0 && !all_finite(model.statistics().parameter(entry));
 }
 
 /// The first parameter of a part that is not finite; -1 if all are.
 std::int64_t bad_one_of(nn::Model& model, const nn::Part& part, bool with_statistics) {
   std::int64_t index = 0;
   for (const std::size_t entry : part.parameters) {
-    if (!finite(model.arena().parameter(entry))) return index;
+    if (!all_finite(model.arena().parameter(entry))) return index;
     ++index;
   }
   if (!with_statistics) return -1;
@@ -33,10 +35,10 @@ std::int64_t bad_one_of(nn::Model& model, const nn::Part& part, bool with_statis
 
 std::optional<Fault> bad_parameter(nn::Model& model, std::int64_t step, int rank) {
   bool good = true;
-  if (!finite(model.statistics().parameters()))
+  if (!all_finite(model.statistics().parameters()))
     for (std::size_t entry = 0; entry < model.statistics().entries().size(); ++entry) good = good && !has_bad_statistic(model, entry);
   for (const tensor::OwnedRange& range : model.arena().owners(tensor::Role::parameter).ranges())
-    if (range.held_by(rank)) good = good && finite(model.arena().parameters().narrow(0, range.begin, range.count()));
+    if (range.held_by(rank)) good = good && all_finite(model.arena().parameters().narrow(0, range.begin, range.count()));
   if (good) return std::nullopt;
   const std::vector<nn::Part> parts = model.parts();
   for (std::size_t i = 0; i < parts.size(); ++i)
@@ -45,7 +47,7 @@ std::optional<Fault> bad_parameter(nn::Model& model, std::int64_t step, int rank
 }
 
 Fault first_fault(nn::Model& model, const at::Tensor& inputs, std::int64_t step, bool training) {
-  if (inputs.is_floating_point() && !finite(inputs)) {
+  if (inputs.is_floating_point() && !all_finite(inputs)) {
     model.take_part(inputs, training);  // other workers may run this as well
     return {step, Fault::kBatch};
   }
@@ -59,7 +61,7 @@ Fault first_fault(nn::Model& model, const at::Tensor& inputs, std::int64_t step,
     for (; !found && looked_at <= index; ++looked_at)
       if (const std::int64_t bad = bad_one_of(model, parts[looked_at], !training); bad >= 0)
         found = {step, static_cast<std::int64_t>(looked_at), bad};
-    if (!found && !finite(output)) found = {step, static_cast<std::int64_t>(index)};
+    if (!found && !all_finite(output)) found = {step, static_cast<std::int64_t>(index)};
   });
   at::Tensor(model.statistics().parameters()).copy_(statistics);
   return found.value_or(Fault{step, static_cast<std::int64_t>(parts.size())});

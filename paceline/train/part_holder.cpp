@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "paceline/base/error.h"
+#include "paceline/step/finite_tensors.h"
 #include "paceline/train/holdings.h"
 #include "paceline/train/part_orders.h"
 #include "paceline/train/weights.h"
@@ -17,7 +18,7 @@ using Json = nlohmann::json;
 /// The first parameter that is not finite.
 std::string not_finite(const std::vector<NamedTensor>& tensors) {
   for (const NamedTensor& item : tensors)
-    if (item.name.starts_with(kModelPrefix) && item.tensor.is_floating_point() && !at::isfinite(item.tensor).all().item<bool>())
+    if (item.name.starts_with(kModelPrefix) && item.tensor.is_floating_point() && !step::all_finite(item.tensor))
       return item.name.substr(kModelPrefix.size());
   return "";
 }

@@ -10,6 +10,7 @@
 #include "paceline/base/error.h"
 #include "paceline/base/safetensors.h"
 #include "paceline/step/boxes.h"
+#include "paceline/step/finite_tensors.h"
 #include "paceline/train/checkpoint_index.h"
 #include "paceline/train/gpt2_names.h"
 #include "paceline/train/recipe.h"
@@ -172,7 +173,7 @@ void load_weights(nn::Model& module, const std::filesystem::path& file) {
       throw DataError(file.string(),
                       fmt::format("'{}' holds {} values, but the model needs floating-point ones; save the weights as float32", item.name,
                                   c10::toString(item.tensor.scalar_type())));
-    if (item.tensor.is_floating_point() && !at::isfinite(item.tensor.to(at::kFloat)).all().item<bool>())
+    if (item.tensor.is_floating_point() && !step::all_finite(item.tensor.to(at::kFloat)))
       throw DataError(file.string(),
                       fmt::format("'{}' has values that are not finite, or too large for float32; use weights from before the run diverged",
                                   item.name));
