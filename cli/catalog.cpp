@@ -19,6 +19,21 @@
 
 namespace paceline::cli {
 
+namespace {
+
+/// The pair that a strategy with a server is, and the setting under which several workers train as one does.
+std::vector<std::vector<Column>> columns_of_strategies() {
+  std::vector<std::vector<Column>> rows;
+  for (const auto& [key, help, kind] : strategies::strategies()) {
+    std::vector<Column>& row = rows.emplace_back();
+    if (kind.centralised()) row = {{"rule", kind.rule}, {"consistency", kind.consistency}};
+    if (kind.synchronous_with) row.push_back({"synchronous_with", *kind.synchronous_with});
+  }
+  return rows;
+}
+
+}  // namespace
+
 std::vector<Shelf> catalog() {
   return {
       {"networks", listing(graph::networks())},
@@ -32,7 +47,7 @@ std::vector<Shelf> catalog() {
       {"consistencies", listing(ps::consistencies())},
       {"predictors", listing(ps::predictors())},
       {"executors", listing(ps::executors())},
-      {"strategies", listing(strategies::strategies())},
+      {"strategies", listing(strategies::strategies()), columns_of_strategies()},
       {"pipelines", listing(schedule::pipelines())},
       {"clusters", listing(perf::clusters())},
   };

@@ -9,9 +9,14 @@
 
 namespace paceline::cli {
 
+struct Column {
+  std::string_view name, value;
+};
+
 struct Shelf {
   std::string_view name;
   std::vector<Listing> rows;
+  std::vector<std::vector<Column>> more = {};  // by row, in the JSON alone
 };
 
 std::vector<Shelf> catalog();

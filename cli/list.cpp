@@ -41,8 +41,11 @@ int list_registries(const std::string& only, bool json) {
     if (!only.empty() && only != shelf.name) continue;
     auto& rows = document[std::string(shelf.name)] = nlohmann::ordered_json::array();
     if (!shelf.rows.empty()) text += fmt::format("{}{}\n", text.empty() ? "" : "\n", shelf.name);
-    for (const Listing& row : shelf.rows) {
+    for (std::size_t i = 0; i < shelf.rows.size(); ++i) {
+      const Listing& row = shelf.rows[i];
       rows.push_back({{"key", row.key}, {"help", row.help}});
+      if (!shelf.more.empty())
+        for (const Column& column : shelf.more[i]) rows.back()[std::string(column.name)] = column.value;
       text += fmt::format("  {:<{}}  {}\n", row.key, widest(18, shelf.rows), row.help);
     }
   }

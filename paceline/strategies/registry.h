@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -64,6 +65,9 @@ struct StrategyKind {
   std::int64_t period = 0;    // they meet every so many steps, unless strategy.period says otherwise; 0: in every one. The
                               // program is that of a step with a meeting
   bool asynchronous = false;  // workers do not wait for each other; with a server, its consistency decides that
+  /// The setting under which several workers train as one does with the whole batch, "" if that is always so; {workers} stands for how
+  /// many.
+  std::optional<std::string_view> synchronous_with = {};
   std::string_view gives_up =
       {};  // compared with one worker and the whole batch; the planner lists strategies that give up something separately
 

@@ -18,8 +18,13 @@ class Looking(CliTest):
                                          "update_rules", "consistencies", "predictors", "executors", "strategies", "pipelines", "clusters"])
         for name, rows in shelves.items():
             for row in rows:
-                self.assertEqual(list(row), ["key", "help"], name)
+                self.assertEqual(list(row)[:2], ["key", "help"], name)
+                self.assertTrue(name == "strategies" or len(row) == 2, name)
                 self.assertTrue(row["key"] and row["help"], row)
+        strategies = {row["key"]: {key: row[key] for key in list(row)[2:]} for row in shelves["strategies"]}
+        self.assertEqual(strategies["asgd"], {"rule": "asgd", "consistency": "asp"})
+        self.assertEqual(strategies["ssgd"], {"rule": "average", "consistency": "bsp", "synchronous_with": ""})
+        self.assertEqual(strategies["local_sgd"], {"synchronous_with": "strategy.period=1"})
         keys = {name: [row["key"] for row in rows] for name, rows in shelves.items()}
         for network in ["mlp", "lenet5", "alexnet", "vgg16", "vgg19", "resnet18", "resnet50", "resnet50_v2", "inception_v3", "mobilenet_v1", "gpt"]:
             self.assertIn(network, keys["networks"])

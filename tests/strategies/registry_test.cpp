@@ -25,6 +25,15 @@ TEST(StrategyTable, WorkersWithoutAServerAreAsynchronousAsTheirRowSays) {
   }
 }
 
+TEST(StrategyTable, WhoseWorkersAreNeverAheadOfAnotherTrainAsOneDoes) {
+  for (const auto& [key, help, kind] : strategies()) {
+    const bool always =
+        kind.centralised() ? !kind.consistency.empty() && ps::consistency_kind(std::string(kind.consistency)).synchronous : kind.together;
+    EXPECT_EQ(kind.synchronous_with == "", always) << key;
+    EXPECT_FALSE(kind.synchronous_with && kind.asynchronous) << key;
+  }
+}
+
 TEST(StrategyTable, AutoIsARowForOneWorkerOrForSeveral) {
   for (const char* name : {kAuto, kPlan}) {
     EXPECT_TRUE(is_alone(resolve(name, 1)));

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include <fmt/format.h>
+
 #include "paceline/ps/rule.h"
 #include "paceline/strategies/registry.h"
 #include "tests/train/own_workload.h"
@@ -66,20 +68,18 @@ std::vector<std::string> names_of_rules() {
 }
 INSTANTIATE_TEST_SUITE_P(, EveryRule, testing::ValuesIn(names_of_rules()), [](const auto& row) { return row.param; });
 
-/// A strategy, with the settings under which nobody is ahead of another.
-struct Synchronous {
-  const char* strategy;
-  void (*set)(Recipe&);
-};
 constexpr int kTogether = 2;
-constexpr Synchronous kSynchronous[] = {
-    {"allreduce", [](Recipe&) {}},
-    {"ssgd", [](Recipe&) {}},
-    {"local_sgd", [](Recipe& recipe) { recipe.strategy.period = 1; }},
-    {"sparknet", [](Recipe& recipe) { recipe.strategy.period = 1; }},
-    {"stale_sync", [](Recipe& recipe) { recipe.strategy.staleness = 0; }},
-    {"k_sync", [](Recipe& recipe) { recipe.ps.group = kTogether; }},
+/// A strategy, with the setting under which nobody is ahead of another.
+struct Synchronous {
+  std::string strategy, setting;
 };
+std::vector<Synchronous> synchronous_strategies() {
+  std::vector<Synchronous> rows;
+  for (const auto& [key, help, kind] : strategies::strategies())
+    if (kind.synchronous_with && !kind.alone)
+      rows.push_back({std::string(key), fmt::format(fmt::runtime(*kind.synchronous_with), fmt::arg("workers", kTogether))});
+  return rows;
+}
 class SynchronousStrategy : public testing::TestWithParam<Synchronous> {};
 
 TEST_P(SynchronousStrategy, TrainsAUsersModuleAsOneWorkerDoes) {
@@ -89,7 +89,7 @@ TEST_P(SynchronousStrategy, TrainsAUsersModuleAsOneWorkerDoes) {
   const Workload workload = regression(/*with_norm=*/false);  // batches of norms are each worker's own
   const Trained one = train(recipe, workload, 1, alone.path());
   recipe.strategy.name = GetParam().strategy;
-  GetParam().set(recipe);
+  if (Config config = recipe.config(); !GetParam().setting.empty()) config.set(GetParam().setting);
   const Trained run = train(recipe, workload, kTogether, folder.path());
   EXPECT_NEAR(run.ended.test_loss, one.ended.test_loss, 1e-5 * one.ended.test_loss + 1e-7);
   const auto mine = newest_good_checkpoint(folder.path()).second, others = newest_good_checkpoint(alone.path()).second;
@@ -99,7 +99,8 @@ TEST_P(SynchronousStrategy, TrainsAUsersModuleAsOneWorkerDoes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, SynchronousStrategy, testing::ValuesIn(kSynchronous), [](const auto& row) { return row.param.strategy; });
+INSTANTIATE_TEST_SUITE_P(, SynchronousStrategy, testing::ValuesIn(synchronous_strategies()),
+                         [](const auto& row) { return row.param.strategy; });
 
 TEST(Workload, IsTrainedWithEveryCompressor) {
   for (const auto& compressor : compress::compressors()) {
