@@ -107,7 +107,7 @@ void Progress::see(const RunStarted& event) {
     rows.push_back({"predicted", fmt::format("{} per step ({} to {}), most of it {}", show_moment(expected->step_s),
                                              show_moment(expected->low_s), show_moment(expected->high_s), expected->bottleneck)});
   rows.push_back({"run", event.run});
-  if (event.first_step > 0) rows.push_back({"resumes", fmt::format("behind step {}", show_count(event.first_step))});
+  if (event.first_step > 0) rows.push_back({"resumes", fmt::format("after step {}", show_count(event.first_step))});
   print(box(terminal_, "paceline", Ink::bold, rows));
 }
 

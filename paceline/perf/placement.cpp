@@ -23,7 +23,7 @@ schedule::Costs costs_with_gaps(const Cluster& cluster) {
   return costs;
 }
 
-/// β is what one direction carries while the other is busy as well. A message that comes alone has more where both share the wires.
+/// β is what one direction carries while the other is busy as well. If both share the wires, a message that has them to itself gets more.
 schedule::Link one_way(schedule::Link link, const Link& of) {
   link.bytes_per_s *= 2 / of.duplex_factor();
   return link;

@@ -25,8 +25,8 @@ struct Asynchronous {
   double staleness = 0;      // updates by others between a worker's pull and its push
 };
 /// `away_s`: what a worker does between two visits; `visit_s`: how long the servers are occupied by one. Mean value analysis of a closed
-/// queue whose visits take equal times, which never exceeds one visit after the other; some percent off where both are busy alike. Each
-/// worker sees every other one once between its pull and its push, so staleness is the number of others.
+/// queue whose visits take equal times, which never exceeds one visit after the other; off by a few percent where workers and servers are
+/// equally busy. Each worker sees every other one once between its pull and its push, so staleness is the number of others.
 Asynchronous asynchronous(std::int64_t workers, double away_s, double visit_s);
 
 /// BytePS (Jiang et al., OSDI 2020): the least seconds in which N GPU hosts and k further hosts of CPUs add n bytes up, each with bandwidth

@@ -184,7 +184,7 @@ class Allreduce final : public step::Strategy {
     if (!updates_at_the_end() && part_ + 1 == parts_) updater_.update(range.begin, range.end);
   }
 
-  /// Whether each worker holds a part of the bucket, and not all of them everything. What a bucket needs follows from that alone.
+  /// Whether the bucket is divided among the workers. What it needs follows from that alone.
   bool divided(tensor::Role role, const data_parallel::Bucket& b) { return !arena().owners(role).shared(b.begin, b.end); }
 
   /// The worker that updates an element needs its mean gradient, and all workers need the new parameter. Returns how long the update took.

@@ -4,7 +4,7 @@
 // strategy.graph=exponential: at step k, the neighbour is 2^(k mod ⌈log₂ M⌉) ranks further on, so ⌈log₂ M⌉ steps spread every worker's
 // values to all. Every worker receives as much weight as it sends, so w stays 1 up to rounding, and push-sum is plain averaging.
 // strategy.graph=random: for every step, each worker draws another one from the run's seed, so that all know who pushes to whom. Some
-// receive two messages and some none; the weights w keep Σ x / Σ w the mean of all.
+// receive several messages and some none; the weights w keep Σ x / Σ w the mean of all.
 #include <ATen/ATen.h>
 
 #include <bit>

@@ -36,7 +36,7 @@ class Diverged : public ConfigError {
 class Trainer {
  public:
   struct Environment {
-    observe::Bus& bus;  // worker 0 tells it everything, the others their spans
+    observe::Bus& bus;  // receives all events of worker 0, and only spans from the others
     const Clock& clock;
     const std::atomic<bool>& stop;          // set by a signal: checkpoint at the next step and leave
     comm::Communicator* comm = nullptr;     // the workers, of which this trainer is one; null: alone
@@ -134,7 +134,7 @@ class Trainer {
   step::Context context_;              // of the strategy, and of evaluations
   std::shared_ptr<const nn::Loss> loss_;
   std::unique_ptr<step::Strategy> strategy_;
-  step::Centralised* centralised_ = nullptr;  // the same, where it plays all workers by itself
+  step::Centralised* centralised_ = nullptr;  // the same, if it computes for all workers; else null
   std::unique_ptr<Feed> training_feed_, test_feed_, statistics_feed_;
   std::unique_ptr<step::RecordedStep> evaluation_;                     // of a batch
   at::Tensor evaluation_sums_;                                         // [loss, right answers, metrics] double, on the device

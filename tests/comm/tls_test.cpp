@@ -91,7 +91,7 @@ TEST_F(Tls, CarriesBothWaysAndEnds) {
   EXPECT_EQ(servers_.size() + clients_.size(), 0u) << "both have let go";
 }
 
-/// What nobody reads stays with its sender, save what buffers hold.
+/// Data that nobody reads stays with its sender, apart from what fits into buffers.
 TEST_F(Tls, HoldsBackASenderWhoseReaderSleeps) {
   const Meeting meeting = meet(files("server"), files("worker"));
   ASSERT_TRUE(meeting.server && meeting.client);

@@ -1,4 +1,4 @@
-// What comes before anybody has proved anything: a client's response, a server's greeting and its proof.
+// Parsers of messages that arrive before authentication: a client's response, a server's greeting and its proof.
 #include "paceline/comm/handshake.h"
 
 #include "tests/fuzz/fuzz.h"

@@ -28,7 +28,7 @@ void residual_block(Builder& net, bool keras, const std::string& name, std::int6
     net.from(activated).conv(name + ".downsample.0", 4 * width, {.stride = stride, .bias = keras});
   } else {
     net.from(given);
-    if (stride > 1) net.max_pool({.kernel = 1, .stride = stride, .counted = false});  // every second pixel: no pool in the slides' sense
+    if (stride > 1) net.max_pool({.kernel = 1, .stride = stride, .counted = false});  // every second pixel; not counted as a pool
   }
   net.add(computed);
 }

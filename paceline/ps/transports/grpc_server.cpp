@@ -49,7 +49,7 @@ class GrpcServer::Impl final : public grpc::Service {
   class Guest {
    public:
     enum class Purpose { join, beat };
-    Guest(Impl& server, grpc::ServerContext& context, Purpose purpose);  // Crowded
+    Guest(Impl& server, grpc::ServerContext& context, Purpose purpose);  // throws Crowded if too many are there
     ~Guest();
 
    private:
