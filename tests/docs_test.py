@@ -86,7 +86,7 @@ class Docs(unittest.TestCase):
             for name in re.findall(r"`([^`]+)`", text):
                 place = ROOT / "paceline" / room / name
                 with self.subTest(room=room, name=name):
-                    self.assertTrue(place.is_dir() or any(place.with_suffix(ending).exists() for ending in (".h", ".cpp")), "no such file")
+                    self.assertTrue(place.is_dir() or any(place.with_suffix(ending).exists() for ending in (".h", ".cpp", ".cu", ".cuh")), "no such file")
 
     def test_pictures_stand_alone_and_are_shown(self):
         shown = {(page.parent / target).resolve() for page in pages() for target in re.findall(r"!\[[^\]]*\]\(([^)\s]+)\)", page.read_text())}
