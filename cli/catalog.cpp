@@ -26,7 +26,7 @@ std::vector<std::vector<Column>> columns_of_strategies() {
   std::vector<std::vector<Column>> rows;
   for (const auto& [key, help, kind] : strategies::strategies()) {
     std::vector<Column>& row = rows.emplace_back();
-    if (kind.centralised()) row = {{"rule", kind.rule}, {"consistency", kind.consistency}};
+    if (!kind.rule.empty()) row = {{"rule", kind.rule}, {"consistency", kind.consistency}};
     if (kind.synchronous_with) row.push_back({"synchronous_with", *kind.synchronous_with});
   }
   return rows;

@@ -37,7 +37,7 @@ std::filesystem::path default_folder(const CompareFlags& flags, const train::Rec
 int runs_together(const CompareFlags& flags, const train::Recipe& recipe) {
   if (flags.together > 0) return flags.together;
   if (tensor::parse_device(recipe.train.device).is_cuda()) return 3;
-  return recipe.ps.by_virtual_clock() && recipe.train.threads == 1 ? usable_cores() : 1;
+  return recipe.ps.by_virtual_clock() && recipe.train.threads == 1 ? usable_cores() : 1;  // one thread computes for all workers
 }
 
 int run_compare(const CompareFlags& flags) {

@@ -42,7 +42,8 @@ class Central : public step::Strategy, public step::Centralised {
   Settings settings_;
 };
 
-/// Creates the strategy that `settings` describe; null: not resumed. ConfigError if it is impossible.
+/// Creates the strategy that `settings` describe. `resumed`: the state that it continues from; null in a new run. ConfigError if it is
+/// impossible.
 std::unique_ptr<step::Strategy> make_central(const step::Context& context, const Settings& settings,
                                              const step::Resumed* resumed = nullptr);
 

@@ -17,7 +17,7 @@ void PsConfig::describe(Section& section) {
     for (const auto& entry : table) result.push_back(entry.key);
     return result;
   };
-  std::string who = "who computes; auto: threads, on a GPU virtual";
+  std::string who = "who the servers and workers are; auto: threads, on a GPU virtual";
   std::vector<std::string_view> allowed = {kAuto};
   for (const Executor& row : executors()) who += fmt::format("; {}: {}", row.key, row.help), allowed.push_back(row.key);
   section.field("executor", executor, who).one_of(allowed);

@@ -99,9 +99,10 @@ constexpr Entry<StrategyKind> kStrategies[] = {
      served_together("average", "k_sync", "ps.group={workers}")},
     {"k_batch_sync", "parameter server: the mean of the first K minibatches (average × k_batch_sync)", served("average", "k_batch_sync")},
     {"k_async", "parameter server: the mean of K workers' gradients, no worker starts over (average × k_async)",
-     served("average", "k_async")},
+     served_together("average", "k_async", "ps.group={workers}")},
     {"k_batch_async", "parameter server: the mean of any K minibatches (average × k_batch_async)", served("average", "k_batch_async")},
-    {"adasync", "parameter server: as k_async, with a K that grows (average × adasync)", served("average", "adasync")},
+    {"adasync", "parameter server: as k_async, with a K that grows (average × adasync)",
+     served_together("average", "adasync", "ps.group={workers}")},
     {"ps", "parameter server: any ps.rule with any ps.consistency", served("", "")},
 };
 

@@ -12,7 +12,7 @@
 namespace paceline::train {
 namespace {
 
-constexpr const char* kFormat = "paceline-checkpoint-1";
+constexpr const char* kFormat = "paceline-checkpoint-2";
 constexpr const char* kOwnKeys[] = {"position", "recipe", "tensors", "crc32c"};  // other safetensors files have none of them
 
 nlohmann::json to_json(const Position& p) {

@@ -31,8 +31,8 @@ struct Estimated {
   memory::Plan plan;
   std::vector<memory::RankKind> kinds;
 };
-/// For a recipe of resolve_for(). Refuses what a run of it would refuse before anything is allocated, in the same words; only whether it
-/// fits into memory is left to the reader.
+/// For a recipe of resolve_for(). Refuses settings and meshes that a run would refuse, in the same words; devices, data and whether it fits
+/// are not looked at.
 Estimated estimate_run(const Recipe& recipe, const graph::Graph& graph);
 
 }  // namespace paceline::train

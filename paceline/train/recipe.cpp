@@ -68,7 +68,7 @@ void TrainConfig::describe(Section& section) {
   section
       .field("micro_batches", micro_batches,
              "parts in which a worker computes its share of a batch, one after the other, to save memory: gradients add up. No more than "
-             "the share has samples; the smaller last batch of an epoch may have fewer")
+             "its share has samples; a smaller last batch of an epoch is computed in fewer parts")
       .at_least(1);
   section.field("label_smoothing", label_smoothing, "share of the target's probability that is spread over all classes")
       .at_least(0)

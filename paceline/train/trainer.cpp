@@ -30,8 +30,8 @@ void warn_of_doubtful_settings(const Recipe& recipe) {
   if (recipe.schedule.warmup_epochs > static_cast<double>(recipe.train.epochs))
     log::warning("schedule.warmup_epochs={} is more than train.epochs={}: the rate never reaches optim.rate", recipe.schedule.warmup_epochs,
                  recipe.train.epochs);
-  if (recipe.parallel.workers == 1 && recipe.comm.compression != "none" && !recipe.ps.by_processes())
-    log::warning("comm.compression={} has no effect: one worker sends nothing", recipe.comm.compression);
+  if (recipe.parallel.data_workers() == 1 && recipe.comm.compression != "none" && !recipe.ps.by_processes())
+    log::warning("comm.compression={} has no effect: one data-parallel worker sends no gradients", recipe.comm.compression);
   if (recipe.parallel.data_workers() == 1 && recipe.comm.gradient_dtype != "fp32")
     log::warning("comm.gradient_dtype={} has no effect: one data-parallel worker sends no gradients", recipe.comm.gradient_dtype);
   if (recipe.data.cutout > 0 && !recipe.data.augment)

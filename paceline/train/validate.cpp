@@ -1,4 +1,5 @@
 // Which combinations of a recipe's settings are refused.
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -56,8 +57,9 @@ void validate_micro_batches(const Recipe& recipe, std::int64_t sharing) {
   const std::string remedy =
       most == 0 || is_refused_anyway ? fmt::format("data.batch={}", sharing * parts) : fmt::format("train.micro_batches={}", most);
   if (sharing == 1) throw ConfigError(fmt::format("train.micro_batches={} is more than data.batch={}; use {}", parts, batch, remedy));
-  throw ConfigError(fmt::format("train.micro_batches={} is more than the {} that each of {} {} gets of data.batch={}; use {}", parts,
-                                plural(share, "sample"), sharing,
+  const char* whose = left > 0 && recipe.data.uneven != "pad" ? "the smallest share" : "each share";
+  throw ConfigError(fmt::format("train.micro_batches={} is more than the {} in {} of {} {} of data.batch={}; use {}", parts,
+                                plural(share, "sample"), whose, sharing,
                                 pipelined       ? "pipelines"
                                 : sharing < all ? "groups of workers"
                                                 : "workers",

@@ -49,7 +49,7 @@ TEST(RecordedStepOnGpu, ReturnsWhatTheReplayWrote) {
     memory.fill_(value);
     return step.result(batch, [&] { return batch.inputs.sum(); }).item<float>();
   };
-  for (int i = 0; i < 6; ++i) EXPECT_EQ(sum_of(whole, i), 8 * i) << i;
+  for (int i = 1; i < 6; ++i) EXPECT_EQ(sum_of(whole, i), 8 * i) << i;
   EXPECT_EQ(sum_of(shorter, 6), 3 * 6);
   for (int i = 7; i < 9; ++i) EXPECT_EQ(sum_of(whole, i), 8 * i) << "after a shorter batch";
 }

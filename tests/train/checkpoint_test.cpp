@@ -111,6 +111,20 @@ TEST(Checkpoint, AForeignFileIsRefused) {
   EXPECT_THROW(read_checkpoint(folder / "missing"), DataError);
 }
 
+TEST(Checkpoint, OneOfAnEarlierFormatIsRefused) {
+  const Folder folder;
+  const auto file = folder / "old.safetensors";
+  const std::vector<NamedTensor> tensors = {{"model.fc.weight", at::ones({2, 2})}};
+  const HostTensors host(tensors);
+  safetensors::Metadata metadata = pack_metadata({.position = {}, .recipe = "", .network = "mlp"}, host.views());
+  safetensors::write(file, host.views(), metadata);
+  EXPECT_EQ(read_checkpoint(file).network, "mlp");
+  metadata["format"] = "paceline-checkpoint-1";
+  metadata["crc32c"] = seal_of(metadata);
+  safetensors::write(file, host.views(), metadata);
+  EXPECT_THAT(message_of<DataError>([&] { read_checkpoint(file); }), AllOf(HasSubstr(file.string()), HasSubstr("paceline-checkpoint-1")));
+}
+
 TEST(NewestGood, FallsBackOverDamagedOnesAndSaysSo) {
   const Folder folder;
   for (std::int64_t step : {5, 10, 1'000'000}) write_checkpoint(checkpoint_file(folder.path(), step), sample(step));
