@@ -58,12 +58,12 @@ void validate_micro_batches(const Recipe& recipe, std::int64_t sharing) {
       most == 0 || is_refused_anyway ? fmt::format("data.batch={}", sharing * parts) : fmt::format("train.micro_batches={}", most);
   if (sharing == 1) throw ConfigError(fmt::format("train.micro_batches={} is more than data.batch={}; use {}", parts, batch, remedy));
   const char* whose = left > 0 && recipe.data.uneven != "pad" ? "the smallest share" : "each share";
-  throw ConfigError(fmt::format("train.micro_batches={} is more than the {} in {} of {} {} of data.batch={}; use {}", parts,
-                                plural(share, "sample"), whose, sharing,
+  throw ConfigError(fmt::format("train.micro_batches={} is more than the {} in {} of data.batch={} on {} {}; use {}", parts,
+                                plural(share, "sample"), whose, batch, sharing,
                                 pipelined       ? "pipelines"
                                 : sharing < all ? "groups of workers"
                                                 : "workers",
-                                batch, remedy));
+                                remedy));
 }
 
 void validate_mesh(const Recipe& recipe) {
