@@ -183,7 +183,7 @@ class ThreadsExecutor final : public Central {
     return state;
   }
 
-  // By now the module has the checkpoint's parameters.
+  /// The servers have the checkpoint's parameters, because the module had them when they were made.
   void load(std::span<const step::NamedTensor> state) override {
     check_servers(state, servers_.size());
     for (std::size_t i = 0; i < servers_.size(); ++i)
@@ -192,7 +192,6 @@ class ThreadsExecutor final : public Central {
       const std::vector<step::NamedTensor> mine = saved_worker(state, i);
       if (i == 0 || !mine.empty()) threads_[i]->worker().load(mine);  // a worker that did not exist then starts over
     }
-    to_servers(module().arena().parameters());
   }
 
   observe::Served served() const override {
@@ -217,14 +216,6 @@ class ThreadsExecutor final : public Central {
       else if (kind == Kind::reported) visit.reported = ++events;
       else if (kind == Kind::pushed || kind == Kind::refused) visit.pushed = ++events;
     });
-  }
-
-  void to_servers(const at::Tensor& parameters) {
-    for (std::size_t i = 0; i < servers_.size(); ++i)
-      servers_[i]->with(
-          [&](ps::Server& server) {  // with averaging, the model gets the mean, and the server continues with its own parameters
-            if (!server.averages()) tensors(server).parameters().copy_(parameters.narrow(0, plan_.cuts()[i], server.length()));
-          });
   }
 
   /// An idle worker that need not wait, searched from the one after the last choice.

@@ -40,13 +40,13 @@ constexpr StrategyKind served(std::string_view rule, std::string_view consistenc
   return {.program = served_program, .rule = rule, .consistency = consistency, .gives_up = gives_up};
 }
 constexpr StrategyKind served_together(std::string_view rule, std::string_view consistency, std::string_view synchronous_with) {
-  return {.program = served_program, .rule = rule, .consistency = consistency, .synchronous_with = synchronous_with};
+  StrategyKind kind = served(rule, consistency);
+  kind.synchronous_with = synchronous_with;
+  return kind;
 }
 
 constexpr Entry<StrategyKind> kStrategies[] = {
-    {"single",
-     "one worker; no communication",
-     {.make = make_single, .program = single_program, .alone = true, .together = true, .synchronous_with = ""}},
+    {"single", "one worker; no communication", {.make = make_single, .program = single_program, .alone = true, .together = true}},
     {"allreduce",
      "synchronous: the mean of all workers' gradients, sent while the backward pass continues",
      {.make = make_allreduce, .program = allreduce_program, .together = true, .buckets = true, .synchronous_with = ""}},

@@ -96,6 +96,7 @@ Trainer::Trainer(const Recipe& recipe, const Environment& around)
   if (around.from) resumed = resume(*around.from);
   strategy_ = strategies::make_strategy(strategy_of(recipe_, around_.cluster, threads()), context_, resumed ? &*resumed : nullptr);
   if (resumed) module_->refresh();  // what a strategy keeps for each worker lies over what was agreed
+  around_.from = nullptr;           // its owner may let it go now
   centralised_ = strategy_->centralised();
   training_feed_ = make_training_feed();
   test_feed_ =

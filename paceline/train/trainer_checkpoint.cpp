@@ -79,7 +79,7 @@ step::Resumed Trainer::resume(const FoundCheckpoint& from) {
   check_data(checkpoint, source);
   std::vector<NamedTensor> model, rest;
   for (const NamedTensor& item : checkpoint.tensors) (item.name.starts_with(kModelPrefix) ? model : rest).push_back(item);
-  restore(model, own_model(), source);
+  restore(model, own_model(), source);  // all of it: there is no strategy yet, which might leave a part to other servers
   module_->refresh();
   position_ = checkpoint.position;
   last_checkpoint_step_ = position_.step;

@@ -27,8 +27,8 @@ TEST(StrategyTable, WorkersWithoutAServerAreAsynchronousAsTheirRowSays) {
 
 TEST(StrategyTable, WhoseWorkersAreNeverAheadOfAnotherTrainAsOneDoes) {
   for (const auto& [key, help, kind] : strategies()) {
-    const bool always =
-        kind.centralised() ? !kind.consistency.empty() && ps::consistency_kind(std::string(kind.consistency)).synchronous : kind.together;
+    const bool always = kind.centralised() ? !kind.consistency.empty() && ps::consistency_kind(std::string(kind.consistency)).synchronous
+                                           : kind.together && !kind.alone;
     EXPECT_EQ(kind.synchronous_with == "", always) << key;
     EXPECT_FALSE(kind.synchronous_with && kind.asynchronous) << key;
   }

@@ -76,7 +76,7 @@ struct Synchronous {
 std::vector<Synchronous> synchronous_strategies() {
   std::vector<Synchronous> rows;
   for (const auto& [key, help, kind] : strategies::strategies())
-    if (kind.synchronous_with && !kind.alone)
+    if (kind.synchronous_with)
       rows.push_back({std::string(key), fmt::format(fmt::runtime(*kind.synchronous_with), fmt::arg("workers", kTogether))});
   return rows;
 }
