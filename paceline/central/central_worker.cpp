@@ -111,9 +111,10 @@ void CentralWorker::straggle(Nanoseconds began) {
 void CentralWorker::push(float rate) {
   const step::PhaseSpan span(context_, "push", lane_.c_str());
   tensor::synchronize(module_->device());
-  const double loss = pushed_loss(loss_, local_.finite().item<bool>());
+  const bool finite = local_.finite().item<bool>();
   const Nanoseconds began = context_.clock.now();
-  client_->push(local_.sent().data_ptr<float>(), {.rate = rate, .scale = static_cast<float>(advice_.scale), .loss = loss});
+  client_->push(local_.sent().data_ptr<float>(),
+                {.rate = rate, .scale = static_cast<float>(advice_.scale), .loss = loss_, .finite = finite});
   durations_.push = context_.clock.now() - began;
   local_.pushed();
 }

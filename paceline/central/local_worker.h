@@ -10,7 +10,6 @@
 // an update.
 #pragma once
 
-#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -53,9 +52,6 @@ struct Duties {
 /// The optimizer of a worker that makes local steps; null for others.
 std::unique_ptr<step::Updater> make_updater(const Duties& duties, tensor::Arena& arena, const optim::OptimConfig& optim);
 
-/// The loss that goes with a push: not a number if the worker knows that what it sends is not finite.
-inline double pushed_loss(double loss, bool finite) { return finite ? loss : std::numeric_limits<double>::quiet_NaN(); }
-
 class LocalWorker {
  public:
   /// Tensors of [length] each, and of [n] for batch norms; undefined if not needed.
@@ -86,7 +82,7 @@ class LocalWorker {
   /// What a push sends.
   const at::Tensor& sent() const;
   /// Whether that is finite, if the worker has to say so: [1], on the device, so that no thread waits for a GPU. Servers check host memory
-  /// themselves; for GPU memory they rely on the loss that comes with it.
+  /// themselves; for GPU memory they rely on what the push says.
   at::Tensor finite() const;
 
   void pulled();

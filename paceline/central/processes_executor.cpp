@@ -156,12 +156,10 @@ class ProcessesExecutor final : public Central {
   Beginning resume(const step::Resumed& resumed) {
     const bool again = was_here();
     resumed.give_to([&](std::span<const step::NamedTensor> state) {
-      if (!again) check_servers(state, cluster().servers.size());
-      for (std::size_t i = 0; i < cluster().servers.size() && !again; ++i)
-        loaded_.push_back(step::find_saved(state, server_prefix(i) + kServerVersion).item<std::int64_t>());
+      for (std::size_t i = 0; i < plan_.servers() && !again; ++i) loaded_.push_back(plan_.saved(state, i).version());
       concurrent_->with([&](ps::Server& server) {
-        if (again) tensors(server).load(state, server_prefix(0));
-        else tensors(server).load_anew(state, server_prefix(0));
+        if (again) tensors(server).load({state, server_prefix(0)});
+        else tensors(server).load_anew(plan_.saved(state, 0));
       });
     });
     const std::int64_t journal = journal_after(settings(), resumed.state, server_prefix(0));

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "paceline/central/saved_servers.h"
 #include "paceline/central/settings.h"
 #include "paceline/ps/concurrent_server.h"
 #include "paceline/ps/layout.h"
@@ -38,6 +39,8 @@ class ServerPlan {
   std::size_t servers() const { return cuts_.size() - 1; }
   const std::vector<std::int64_t>& cuts() const { return cuts_; }  // range i is [cuts[i], cuts[i+1])
   step::Holders::Range range(std::size_t index) const { return {cuts_[index], cuts_[index + 1]}; }
+  /// What the server of range `index` finds in a checkpoint, which outlives the answer.
+  SavedServer saved(std::span<const step::NamedTensor> checkpoint, std::size_t index) const { return {checkpoint, index, cuts_}; }
   /// The whole arena as a server sees it.
   ps::Server::Setup whole() const;
   /// The server of range `index`, initialised with the module's parameters.

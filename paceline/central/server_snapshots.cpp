@@ -18,7 +18,7 @@ std::filesystem::path file_at(const std::filesystem::path& stem) { return stem.s
 }  // namespace
 
 ServerSnapshots::ServerSnapshots(const Settings& settings, ps::ConcurrentServer& concurrent, const Clock& clock, Files files,
-                                 const std::vector<step::NamedTensor>* checkpoint)
+                                 const SavedServer* checkpoint)
     : settings_(settings),
       concurrent_(concurrent),
       files_(std::move(files)),
@@ -28,16 +28,12 @@ ServerSnapshots::ServerSnapshots(const Settings& settings, ps::ConcurrentServer&
   if (recovery_.journals()) places.await_stem();  // before anything is acknowledged that belongs in a journal
 }
 
-Beginning ServerSnapshots::begin(const ServerFiles& places, const std::vector<step::NamedTensor>* checkpoint) {
+Beginning ServerSnapshots::begin(const ServerFiles& places, const SavedServer* checkpoint) {
   const auto stem = places.find_stem();
   restored_ = settings_.cluster.restarts > 0 && (!checkpoint || (stem && std::filesystem::exists(file_at(*stem))));
   if (restored_) return restore(places);
   if (!checkpoint) return {};
-  const ps::Cluster& cluster = settings_.cluster;
-  check_servers(*checkpoint, cluster.servers.size());
-  concurrent_.with([&](ps::Server& server) {
-    ServerTensors(server, at::kCPU).load_anew(*checkpoint, server_prefix(static_cast<std::size_t>(cluster.index)));
-  });
+  concurrent_.with([&](ps::Server& server) { ServerTensors(server, at::kCPU).load_anew(*checkpoint); });
   return {.state = Beginning::State::checkpoint};
 }
 
@@ -64,7 +60,7 @@ std::int64_t ServerSnapshots::load(std::span<const step::NamedTensor> snapshot, 
       throw ConfigError(fmt::format("{} does not have the {} parameters of server {}; restart the run with its original recipe", file,
                                     server.length(), settings_.cluster.index));
     const ServerTensors tensors(server, at::kCPU);
-    tensors.load(snapshot, kPrefix);
+    tensors.load({snapshot, kPrefix});
     tensors.parameters().copy_(saved);
     version_ = server.version();
     return journal_after(settings_, snapshot, kPrefix);

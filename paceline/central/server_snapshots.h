@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "paceline/central/recovery.h"
+#include "paceline/central/saved_servers.h"
 #include "paceline/step/state.h"
 
 namespace paceline::central {
@@ -32,13 +33,13 @@ class ServerSnapshots {
   /// present state if that is null. Throws Error if a server is restarted and the recipe asks for no snapshots; DataError or ConfigError if
   /// the last snapshot is damaged or belongs to another model; ConfigError if the checkpoint does not fit.
   ServerSnapshots(const Settings& settings, ps::ConcurrentServer& concurrent, const Clock& clock, Files files,
-                  const std::vector<step::NamedTensor>* checkpoint);
+                  const SavedServer* checkpoint);
 
   /// Must not end a run when the disk is full: the last good snapshot stays, and a warning is logged.
   void write_if_due();
 
  private:
-  Beginning begin(const ServerFiles& places, const std::vector<step::NamedTensor>* checkpoint);
+  Beginning begin(const ServerFiles& places, const SavedServer* checkpoint);
   Beginning restore(const ServerFiles& places);
   std::int64_t load(std::span<const step::NamedTensor> snapshot,
                     const std::string& file);  // returns the number of the journal that follows

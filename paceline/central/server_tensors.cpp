@@ -12,34 +12,12 @@
 namespace paceline::central {
 namespace {
 
-constexpr const char* kWorkers = "ps.worker.";
+/// Of a worker, which may have been absent.
+bool of_worker(const std::string& array) {
+  return array.starts_with("pulled.") || array.starts_with("kept.") || array.starts_with("answer.");
+}
 
 }  // namespace
-
-std::string server_prefix(std::size_t server) { return fmt::format("ps.{}.", server); }
-std::string worker_prefix(std::size_t worker) { return fmt::format("{}{}.", kWorkers, worker); }
-
-std::vector<step::NamedTensor> saved_worker(std::span<const step::NamedTensor> state, std::size_t worker) {
-  const std::string prefix = worker_prefix(worker);
-  std::vector<step::NamedTensor> found;
-  for (const step::NamedTensor& item : state)
-    if (item.name.starts_with(prefix)) found.push_back({item.name.substr(prefix.size()), item.tensor});
-  return found;
-}
-
-std::vector<step::NamedTensor> saved_workers(std::span<const step::NamedTensor> state) {
-  std::vector<step::NamedTensor> found;
-  for (const step::NamedTensor& item : state)
-    if (item.name.starts_with(kWorkers)) found.push_back(item);
-  return found;
-}
-
-void check_servers(std::span<const step::NamedTensor> state, std::size_t servers) {
-  step::find_saved(state, server_prefix(0) + kServerNumbers);  // a strategy without servers has none
-  const auto has = [&](std::size_t server) { return step::saved_shape(state, server_prefix(server) + kServerNumbers).has_value(); };
-  if (!has(servers - 1) || has(servers))
-    throw ConfigError("the checkpoint was written with another number of servers; resume with the same ps.servers and ps.executor");
-}
 
 at::Tensor ServerTensors::tensor(float* data, std::int64_t count) const {
   return at::from_blob(data, {count}, at::TensorOptions().dtype(at::kFloat).device(device_));
@@ -66,45 +44,47 @@ std::vector<step::NamedTensor> ServerTensors::views(const std::string& prefix) c
   return state;
 }
 
-void ServerTensors::load(std::span<const step::NamedTensor> state, const std::string& prefix) const {
-  const at::Tensor numbers = step::find_saved(state, prefix + kServerNumbers);
+at::Tensor ServerTensors::saved_array(const SavedServer& saved, const ps::Server::Array& array) const {
+  const at::Tensor found = array.per_parameter ? saved.range(array.name, array.count) : saved.find(array.name);
+  if (found.defined() && found.numel() == array.count) return found;
+  if (found.defined() || !of_worker(array.name)) {
+    if (array.name == "bookkeeping.previous") return parameters();  // written where no worker is restarted
+    throw ConfigError(
+        fmt::format("the checkpoint has no matching '{}'; resume with the same [ps], [optim] and workers", saved.name(array.name)));
+  }
+  return {};
+}
+
+void ServerTensors::load(const SavedServer& saved, bool progress) const {
+  const at::Tensor numbers = saved.find(kServerNumbers);
   std::vector<ps::UpdateRule::State> rule_state;
   for (ps::UpdateRule::State& row : server_.rule_state()) {
-    const at::Tensor saved = step::saved_or_none(state, prefix + row.name);
-    if (!saved.defined()) continue;
-    const at::Tensor values = saved.contiguous();
+    const at::Tensor found = saved.find(row.name);
+    if (!found.defined()) continue;
+    const at::Tensor values = found.contiguous();
     row.values.assign(values.data_ptr<float>(), values.data_ptr<float>() + values.numel());
     rule_state.push_back(std::move(row));
   }
-  const auto copy_arrays = [&](bool really) {
-    for (const ps::Server::Array& array : server_.arrays()) {
-      const auto found = std::ranges::find(state, prefix + array.name, &step::NamedTensor::name);
-      const bool of_worker = array.name.starts_with("pulled.") || array.name.starts_with("kept.") || array.name.starts_with("answer.");
-      if (found == state.end() && of_worker) continue;                     // a worker that did not exist then
-      if (found == state.end() && array.name == "bookkeeping.previous") {  // written where no worker is restarted
-        if (really) tensor(array.data, array.count).copy_(parameters());
-        continue;
-      }
-      if (found == state.end() || found->tensor.numel() != array.count)
-        throw ConfigError(
-            fmt::format("the checkpoint has no matching '{}{}'; resume with the same [ps], [optim] and workers", prefix, array.name));
-      if (really) tensor(array.data, array.count).copy_(found->tensor);
-    }
-  };
-  copy_arrays(false);  // a first pass that only checks: nothing changes before everything is known to fit
-  const auto gathered = std::ranges::find_if(state, [&](const step::NamedTensor& item) {
-    return item.name == prefix + "gathered" || (item.name.starts_with(prefix + "round.") && item.name.ends_with(".gradient"));
-  });
+  // Nothing changes before everything is known to fit.
+  for (const ps::Server::Array& array : server_.arrays()) saved_array(saved, array);
+  using InProgress = ps::Server::InProgress;
   server_.load({numbers.data_ptr<std::int64_t>(), static_cast<std::size_t>(numbers.numel())}, rule_state,
-               gathered != state.end() && gathered->tensor.numel() == server_.length());
-  const auto ledger = std::ranges::find(state, prefix + kServerLedger, &step::NamedTensor::name);
-  if (ledger != state.end())
-    server_.load_ledger({ledger->tensor.data_ptr<std::int64_t>(), static_cast<std::size_t>(ledger->tensor.numel())});
-  copy_arrays(true);
+               !progress || !saved.same()         ? InProgress::left_out
+               : saved.gathered(server_.length()) ? InProgress::present
+                                                  : InProgress::missing);
+  if (const at::Tensor ledger = saved.find(kServerLedger); ledger.defined())
+    server_.load_ledger({ledger.data_ptr<std::int64_t>(), static_cast<std::size_t>(ledger.numel())});
+  for (const ps::Server::Array& array : server_.arrays())
+    if (const at::Tensor found = saved_array(saved, array); found.defined()) tensor(array.data, array.count).copy_(found);
+  for (std::size_t worker = server_.workers();; ++worker) {
+    const at::Tensor kept = saved.range(ps::Server::kept_name(worker), server_.length());
+    if (!kept.defined()) break;
+    server_.forget_kept(kept.to(device_, at::kFloat, /*non_blocking=*/false, /*copy=*/true).data_ptr<float>());
+  }
 }
 
-void ServerTensors::load_anew(std::span<const step::NamedTensor> state, const std::string& prefix) const {
-  load(state, prefix);
+void ServerTensors::load_anew(const SavedServer& saved) const {
+  load(saved);
   if (server_.rule().period() > 1) server_.begin_anew();  // a worker's local steps since its last visit are not saved
 }
 

@@ -1,30 +1,15 @@
 // A server's memory as LibTorch tensors: to save, to load, and to read.
 #pragma once
 
-#include <span>
 #include <string>
 #include <vector>
 
+#include "paceline/central/saved_servers.h"
 #include "paceline/observe/event.h"
 #include "paceline/ps/server.h"
 #include "paceline/step/state.h"
 
 namespace paceline::central {
-
-/// Prefixes of the names of a server's and of a worker's tensors in a checkpoint of real workers (threads or processes).
-std::string server_prefix(std::size_t server);
-std::string worker_prefix(std::size_t worker);
-/// A worker's tensors in the checkpoint, without the prefix; empty if it has none of that worker.
-std::vector<step::NamedTensor> saved_worker(std::span<const step::NamedTensor> state, std::size_t worker);
-/// The tensors of all workers in the checkpoint.
-std::vector<step::NamedTensor> saved_workers(std::span<const step::NamedTensor> state);
-/// ConfigError unless a checkpoint has exactly that many servers.
-void check_servers(std::span<const step::NamedTensor> state, std::size_t servers);
-
-/// Names in a checkpoint, after the server's prefix.
-inline constexpr const char* kServerVersion = "version";
-inline constexpr const char* kServerNumbers = "bookkeeping.numbers";
-inline constexpr const char* kServerLedger = "bookkeeping.ledger";
 
 /// For a server that nobody uses at the same time.
 class ServerTensors {
@@ -39,13 +24,15 @@ class ServerTensors {
   std::vector<step::NamedTensor> views(const std::string& prefix) const;
   /// A copy of it.
   std::vector<step::NamedTensor> save(const std::string& prefix) const;
-  /// Ignores the checkpoint's tensors of workers. ConfigError if it does not fit; then nothing has changed.
-  void load(std::span<const step::NamedTensor> state, const std::string& prefix) const;
+  /// Ignores the checkpoint's tensors of workers. What they had in progress is left out if the server has another range than it had, and
+  /// unless `progress`. ConfigError if it does not fit; then nothing has changed.
+  void load(const SavedServer& saved, bool progress = true) const;
   /// The same for a run that starts from the checkpoint: its workers begin with a pull.
-  void load_anew(std::span<const step::NamedTensor> state, const std::string& prefix) const;
+  void load_anew(const SavedServer& saved) const;
 
  private:
   at::Tensor tensor(float* data, std::int64_t count) const;
+  at::Tensor saved_array(const SavedServer& saved, const ps::Server::Array& array) const;
 
   ps::Server& server_;
   c10::Device device_;

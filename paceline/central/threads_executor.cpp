@@ -185,9 +185,8 @@ class ThreadsExecutor final : public Central {
 
   /// The servers have the checkpoint's parameters, because the module had them when they were made.
   void load(std::span<const step::NamedTensor> state) override {
-    check_servers(state, servers_.size());
     for (std::size_t i = 0; i < servers_.size(); ++i)
-      servers_[i]->with([&](ps::Server& server) { tensors(server).load_anew(state, server_prefix(i)); });
+      servers_[i]->with([&](ps::Server& server) { tensors(server).load_anew(plan_.saved(state, i)); });
     for (std::size_t i = 0; i < threads_.size(); ++i) {
       const std::vector<step::NamedTensor> mine = saved_worker(state, i);
       if (i == 0 || !mine.empty()) threads_[i]->worker().load(mine);  // a worker that did not exist then starts over

@@ -1,5 +1,6 @@
 // Everything in flight on a virtual clock, as tensors of a checkpoint, and back.
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -9,13 +10,14 @@
 namespace paceline::central {
 namespace {
 
-constexpr std::int64_t kNumbers = 13, kValues = 6;      // of a player in a checkpoint
+constexpr std::int64_t kNumbers = 13, kValues = 6;      // of a player in a checkpoint,
+constexpr std::int64_t kIteration = 3;                  // one of its numbers
 constexpr const char* kSkipped = "ps.workers.skipped";  // minibatches without an update; absent if there were none
 
 }  // namespace
 
 std::vector<step::NamedTensor> VirtualExecutor::save() {
-  std::vector<step::NamedTensor> state = tensors().save("ps.");
+  std::vector<step::NamedTensor> state = tensors().save(kClockPrefix);
   const auto workers = std::ssize(players_);
   at::Tensor numbers = at::zeros({workers, kNumbers}, at::kLong), values = at::zeros({workers, kValues}, at::kDouble);
   at::Tensor skipped = at::zeros({workers}, at::kLong);
@@ -67,16 +69,42 @@ std::vector<step::NamedTensor> VirtualExecutor::save() {
   return state;
 }
 
+// Other workers than those of the checkpoint: what was in flight is gone with them. Each of these begins with a pull, and with the mean of
+// what they kept for themselves.
+void VirtualExecutor::start_over(std::span<const step::NamedTensor> state) {
+  const auto mean = [&](const char* name) {
+    const at::Tensor rows = step::saved_or_none(state, name);
+    return rows.defined() ? rows.to(at::kDouble).mean(0) : at::Tensor();
+  };
+  const at::Tensor numbers = mean("ps.workers.numbers"), skipped = mean(kSkipped), momentum = mean("ps.workers.momentum");
+  const std::int64_t iteration = std::llround(numbers[kIteration].item<double>());
+  const std::int64_t without_update = skipped.defined() ? std::llround(skipped.item<double>()) : 0;
+  const at::Tensor running = norms_.any() ? mean("ps.workers.statistics") : at::Tensor();
+  for (Player& player : players_) {
+    LocalWorker::Memory& memory = player.local.memory();
+    player.local.resume_at(iteration, /*since_visit=*/0, without_update, /*finite=*/true);
+    if (duties_.departs()) memory.parameters.copy_(tensors().parameters());  // replicas pull only once
+    if (memory.momentum.defined() && momentum.defined()) memory.momentum.copy_(momentum);
+    if (running.defined()) memory.running.copy_(running);
+  }
+}
+
 void VirtualExecutor::load(std::span<const step::NamedTensor> state) {
+  const SavedServer server(state, kClockPrefix);
   const at::Tensor numbers = step::find_saved(state, "ps.workers.numbers"), values = step::find_saved(state, "ps.workers.values");
-  if (numbers.size(0) != std::ssize(players_))
-    throw ConfigError(
-        fmt::format("the checkpoint has {} workers on its virtual clock; resume with --workers {}", numbers.size(0), numbers.size(0)));
   if (numbers.size(1) != kNumbers || values.size(1) != kValues)
     throw ConfigError("the state of the virtual clock was written by another version of Paceline; resume with that version");
-  tensors().load(state, "ps.");
+  const bool same_workers = numbers.size(0) == std::ssize(players_);
+  tensors().load(server, /*progress=*/same_workers);
+  if (apart_) tensors().parameters().copy_(step::find_saved(state, "ps.parameters"));
   const at::Tensor clock = step::find_saved(state, "ps.clock");
   busy_ = Nanoseconds(clock[2].item<std::int64_t>()), iterations_ = clock[3].item<std::int64_t>();
+  const Nanoseconds now(clock[0].item<std::int64_t>());
+  const std::int64_t planned = clock[1].item<std::int64_t>();
+  if (!same_workers) {
+    loop_.restore(now, planned, std::vector<EventLoop::Event>(players_.size()));
+    return start_over(state);
+  }
   const auto rows = [&](const char* name, auto member) {
     const at::Tensor saved = step::find_saved(state, name);
     for (std::size_t i = 0; i < players_.size(); ++i) (players_[i].local.memory().*member).copy_(saved[static_cast<std::int64_t>(i)]);
@@ -88,7 +116,6 @@ void VirtualExecutor::load(std::span<const step::NamedTensor> state) {
   if (players_.front().local.memory().momentum.defined()) rows("ps.workers.momentum", &LocalWorker::Memory::momentum);
   if (players_.front().local.memory().momentum_before.defined()) rows("ps.workers.momentum_before", &LocalWorker::Memory::momentum_before);
   const at::Tensor skipped = step::saved_or_none(state, kSkipped);
-  if (apart_) tensors().parameters().copy_(step::find_saved(state, "ps.parameters"));
   std::vector<std::pair<std::int64_t, std::size_t>> turns;
   std::vector<EventLoop::Event> events;
   for (std::size_t i = 0; i < players_.size(); ++i) {
@@ -110,7 +137,7 @@ void VirtualExecutor::load(std::span<const step::NamedTensor> state) {
     p.sums.start(at::stack({values[static_cast<std::int64_t>(i)][3], at::zeros({}, at::kDouble), finite}));
     if (row[10] >= 0) turns.emplace_back(row[10], i);
   }
-  loop_.restore(Nanoseconds(clock[0].item<std::int64_t>()), clock[1].item<std::int64_t>(), std::move(events));
+  loop_.restore(now, planned, std::move(events));
   std::ranges::sort(turns);
   ready_.clear();
   for (const auto& [turn, i] : turns) ready_.push_back(i);

@@ -117,9 +117,8 @@ void VirtualExecutor::push(int worker) {
   Player& player = players_[static_cast<std::size_t>(worker)];
   const at::Tensor& tensor = player.local.sent();
   auto* sent = tensor.data_ptr<float>();
-  const ps::Push push{.rate = player.rate, .scale = player.scale, .loss = pushed_loss(player.loss, player.finite)};
-  if (player.finite && ps::is_usable({sent, static_cast<std::size_t>(tensor.numel())}, push, server_.place()))
-    server_.push(worker, sent, push);
+  const ps::Push push{.rate = player.rate, .scale = player.scale, .loss = player.loss, .finite = player.finite};
+  if (ps::is_usable({sent, static_cast<std::size_t>(tensor.numel())}, push, server_.place())) server_.push(worker, sent, push);
   else server_.refuse(worker);
   if (!apart_) module().refresh();
   wait(worker);

@@ -80,6 +80,7 @@ class VirtualExecutor : public Central {
   Nanoseconds answer(const ps::Iteration& times) const { return duties_.advised ? times.report + predictors() : Nanoseconds(0); }
   std::int64_t bytes() const { return parameters().numel() * 4; }
 
+  void start_over(std::span<const step::NamedTensor> state);
   void show_statistics(const std::string& view);
   bool loss_pending() const;
   void plan(int worker, Phase phase, Nanoseconds after);

@@ -108,7 +108,8 @@ std::vector<Round::Array> Round::arrays() const {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const std::string name = "round." + std::to_string(i);
     if (entries_[i].gradient) result.push_back({name + ".gradient", entries_[i].gradient.get(), length_});
-    if (entries_[i].statistics && statistics_ > 0) result.push_back({name + ".statistics", entries_[i].statistics.get(), statistics_});
+    if (entries_[i].statistics && statistics_ > 0)
+      result.push_back({name + ".statistics", entries_[i].statistics.get(), statistics_, false});
   }
   return result;
 }

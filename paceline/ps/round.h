@@ -57,6 +57,7 @@ class Round {
     std::string name;
     float* data;
     std::int64_t count;
+    bool per_parameter = true;  // a value for each parameter of the range
   };
   std::vector<Array> arrays() const;
   void save(std::vector<std::int64_t>& into) const;

@@ -46,7 +46,7 @@ std::vector<std::int64_t> cut_ranges(std::span<const optim::Segment> segments, s
 }
 
 bool is_usable(std::span<const float> values, const Push& push, const Place& place) {
-  return place.cuda ? std::isfinite(push.loss) : all_finite(values.data(), std::ssize(values));
+  return push.finite != 0 && (place.cuda || all_finite(values.data(), std::ssize(values)));
 }
 
 Server::Server(const PsConfig& config, const optim::OptimConfig& optim, const Setup& setup)

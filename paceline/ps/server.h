@@ -31,13 +31,14 @@ std::shared_ptr<float[]> allocate_host(std::int64_t count);
 struct Push {
   float rate = 0;                   // of the schedule
   float scale = 1;                  // from the server's advice
-  double loss = 0;                  // NaN: unknown
+  double loss = 0;                  // of the minibatch; NaN: unknown
+  std::int64_t finite = 1;          // 0: the worker found a value that is not; a number, because pushes are sent as their bytes
   std::int64_t number = 0;          // sequence number of the minibatch, from 1 on, whichever worker computes it; 0: not numbered
   std::int64_t complete_below = 0;  // all minibatches below this one are complete on all servers
 };
 
-/// Whether values may be pushed: a NaN or an infinity would stay in the parameters forever. Values in host memory are checked; for those
-/// on a GPU the loss decides, which the worker sets to NaN if it found any.
+/// Whether values may be pushed: a NaN or an infinity would stay in the parameters forever. Values in host memory are checked here, those
+/// on a GPU by the worker, which computes them there.
 bool is_usable(std::span<const float> values, const Push& push, const Place& place = {});
 
 class Server {
@@ -135,8 +136,15 @@ class Server {
   /// The part of them that determines which workers may proceed, and when.
   std::vector<std::int64_t> consistency_numbers() const { return consistency_->save(); }
   std::vector<UpdateRule::State> rule_state() const { return rule_->save(); }
-  /// `gathered`: whether the arrays of the update in progress are present. ConfigError if they do not fit; then nothing has changed.
-  void load(std::span<const std::int64_t> numbers, std::span<const UpdateRule::State> rule_state, bool gathered);
+  /// What workers had in progress: left out, or loaded, with or without the arrays of an update that has begun.
+  enum class InProgress { left_out, missing, present };
+  /// ConfigError if they do not fit, or if those arrays are needed and missing; then nothing has changed.
+  void load(std::span<const std::int64_t> numbers, std::span<const UpdateRule::State> rule_state, InProgress progress);
+  std::size_t workers() const { return workers_.size(); }
+  /// The array that the rule keeps for a worker.
+  static std::string kept_name(std::size_t worker) { return "kept." + std::to_string(worker); }
+  /// That of a worker which this server no longer has: its part in what the rule keeps goes. Overwrites it.
+  void forget_kept(float* kept);
   /// The minibatches that were handled; empty if pushes are not numbered. Load it before arrays(), to which it may add.
   std::vector<std::int64_t> ledger() const;
   void load_ledger(std::span<const std::int64_t> saved);

@@ -26,12 +26,12 @@ std::vector<Server::Array> Server::arrays() {
     add("average", average_, length());
     result.push_back({"own_parameters", parameters_, length()});
   }
-  add("statistics", statistics_, setup_.statistics);
+  if (statistics_ && setup_.statistics > 0) result.push_back({"statistics", statistics_.get(), setup_.statistics, /*per_parameter=*/false});
   if (gathered_count_ > 0) add("gathered", gathered_, length());
   for (Array& held : round_.arrays()) result.push_back(std::move(held));
   for (std::size_t m = 0; m < workers_.size(); ++m) {
     add("pulled." + std::to_string(m), workers_[m].pulled, length());
-    add("kept." + std::to_string(m), workers_[m].kept, length());
+    add(kept_name(m), workers_[m].kept, length());
     add("answer." + std::to_string(m), workers_[m].answer, length());
   }
   return result;
@@ -52,7 +52,7 @@ std::vector<std::int64_t> Server::numbers() const {
   return all;
 }
 
-void Server::load(std::span<const std::int64_t> numbers, std::span<const UpdateRule::State> rule_state, bool gathered) {
+void Server::load(std::span<const std::int64_t> numbers, std::span<const UpdateRule::State> rule_state, InProgress progress) {
   const ConfigError damaged("the checkpoint's parameter server is damaged");
   std::size_t at = 0;
   const auto next = [&] {
@@ -70,7 +70,8 @@ void Server::load(std::span<const std::int64_t> numbers, std::span<const UpdateR
     const std::int64_t steps = next_count();
     staleness[steps] = next_count();
   }
-  const bool same_workers = next() == std::ssize(workers_);  // otherwise they start over with the server's present parameters
+  // Other workers start over with the server's present parameters.
+  const bool same_workers = next() == std::ssize(workers_) && progress != InProgress::left_out;
   const auto before = consistency_->save();
   Round round = round_;
   std::vector<std::int64_t> pulled;
@@ -79,7 +80,7 @@ void Server::load(std::span<const std::int64_t> numbers, std::span<const UpdateR
     for (std::size_t i = 0; i < workers_.size(); ++i) pulled.push_back(next_count());
     gathered_count = next_count(), last_gathered = next(), last_rate = next();
     auto rest = numbers.subspan(at);
-    if (!round.read(rest) || ((gathered_count > 0 || round.any()) && !gathered)) throw damaged;
+    if (!round.read(rest) || ((gathered_count > 0 || round.any()) && progress != InProgress::present)) throw damaged;
     consistency_->load(rest);
   }
   try {
@@ -97,6 +98,13 @@ void Server::load(std::span<const std::int64_t> numbers, std::span<const UpdateR
   last_gathered_ = static_cast<int>(std::clamp<std::int64_t>(last_gathered, 0, std::ssize(workers_) - 1));
   last_rate_ = std::bit_cast<float>(static_cast<std::int32_t>(last_rate));
   if ((gathered_count_ > 0 || round_.any()) && !gathered_) gathered_ = setup_.allocate(length());
+}
+
+void Server::forget_kept(float* kept) {
+  if (!rule_->needs().kept_of_worker) return;
+  Worker gone;
+  gone.kept = {kept, [](float*) {}};
+  rule_->forget(slice(0, length(), true, kept, gone));
 }
 
 // The ledger, then for each worker the sequence number of its kept answer.

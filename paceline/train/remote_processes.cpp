@@ -162,7 +162,8 @@ void run_remote_server(const Recipe& given, const Workload& workload, const ps::
             write_checkpoint(file, {.position = {}, .recipe = {}, .network = remote.network, .tensors = tensors});
           },
       .read = [](const std::filesystem::path& file) { return read_checkpoint(file).tensors; }};
-  central::ServerSnapshots snapshots(remote.settings, *concurrent, remote.clock, files, resumed ? &resumed->tensors : nullptr);
+  const auto saved = resumed ? std::optional(remote.plan.saved(resumed->tensors, index)) : std::nullopt;
+  central::ServerSnapshots snapshots(remote.settings, *concurrent, remote.clock, files, saved ? &*saved : nullptr);
   ps::ServiceOptions options = remote.plan.service_options(index);
   const std::string prefix = central::server_prefix(index);
   PartHolder holder([&](const PartHolder::Look& look) {
@@ -174,8 +175,7 @@ void run_remote_server(const Recipe& given, const Workload& workload, const ps::
     });
   });
   options.carry_out = [&](std::string_view order) { return holder.carry_out(order); };
-  if (resumed && cluster.restarts == 0)
-    options.resumed = step::find_saved(resumed->tensors, prefix + central::kServerVersion).item<std::int64_t>();
+  if (saved && cluster.restarts == 0) options.resumed = saved->version();
   const auto server = ps::serve(cluster, concurrent, remote.plan.layout(), options);
   // When told to stop, it stays for workers that finish what is in flight, and for server 0's last read.
   const SteadyClock clock;

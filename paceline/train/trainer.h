@@ -91,7 +91,7 @@ class Trainer {
   double settled_step() const;
   observe::Communication communication();
   std::filesystem::path checkpoints() const { return folder_ / "checkpoints"; }
-  void check_data(const Checkpoint& checkpoint, const std::string& source) const;
+  std::int64_t batches_done(const Checkpoint& checkpoint, const std::string& source) const;
   /// The module becomes the checkpoint's; returns the rest, which is the strategy's.
   step::Resumed resume(const FoundCheckpoint& from);
   std::uint32_t vocabulary() const;              // a checksum; 0 where the data is no text

@@ -38,16 +38,16 @@ std::vector<NamedTensor> Trainer::state() {
   return mesh_.tensor().rank() == 0 ? tensors : sliced_alone(std::move(tensors), *module_);
 }
 
-// Inside an epoch the place is a number of batches: it means the same samples only where batches and their order are those of the
-// checkpoint. Under a parameter server they are one worker's minibatches.
-void Trainer::check_data(const Checkpoint& checkpoint, const std::string& source) const {
+// Inside an epoch the place is a number of batches, under a parameter server of one worker's minibatches. Where they have another size now,
+// it must be a whole number of those; their samples must come in the same order.
+std::int64_t Trainer::batches_done(const Checkpoint& checkpoint, const std::string& source) const {
   const Position& place = checkpoint.position;
   if (place.vocabulary != 0 && place.vocabulary != vocabulary())
     throw ConfigError(
         fmt::format("{} was trained on a text of other characters, and its tokens would mean others here; resume with that text, "
                     "or begin a new run",
                     source));
-  if (place.batch == 0) return;
+  if (place.batch == 0) return 0;
   Recipe saved;
   saved.config().load_text(checkpoint.recipe, source);
   const auto refuse = [&](const std::string& was, const std::string& is) {
@@ -68,20 +68,22 @@ void Trainer::check_data(const Checkpoint& checkpoint, const std::string& source
     return fmt::format("batches of {} samples (data.batch={}, strategy.name={}, parallel.workers={})", samples(recipe),
                        optim::batch_at(recipe.schedule, recipe.data.batch, place.epoch), recipe.strategy.name, recipe.parallel.workers);
   };
-  if (samples(saved) != samples(recipe_)) refuse(batches(saved), batches(recipe_));
+  const std::int64_t seen = place.batch * samples(saved);
+  if (seen % samples(recipe_) != 0) refuse(batches(saved), batches(recipe_));
   if (const std::int64_t now = datasets_->training->size(); place.dataset_size > 0 && place.dataset_size != now)
     refuse(fmt::format("{} training samples of '{}'", place.dataset_size, saved.data.name), fmt::format("{} of them", now));
+  return seen / samples(recipe_);
 }
 
 step::Resumed Trainer::resume(const FoundCheckpoint& from) {
   const auto& [place, checkpoint] = from;
   const std::string source = place.string();
-  check_data(checkpoint, source);
+  const std::int64_t batches = batches_done(checkpoint, source);
   std::vector<NamedTensor> model, rest;
   for (const NamedTensor& item : checkpoint.tensors) (item.name.starts_with(kModelPrefix) ? model : rest).push_back(item);
   restore(model, own_model(), source);  // all of it: there is no strategy yet, which might leave a part to other servers
   module_->refresh();
-  position_ = checkpoint.position;
+  position_ = checkpoint.position, position_.batch = batches;
   last_checkpoint_step_ = position_.step;
   return {.state = std::move(rest), .source = source};
 }

@@ -32,7 +32,7 @@ std::vector<step::NamedTensor> snapshot_of(ps::ConcurrentServer& server, Recover
 void restore(ps::ConcurrentServer& server, const std::vector<step::NamedTensor>& snapshot) {
   server.with([&](ps::Server& own) {
     const ServerTensors tensors(own, at::kCPU);
-    tensors.load(snapshot, kIts);
+    tensors.load({snapshot, kIts});
     tensors.parameters().copy_(step::find_saved(snapshot, "parameters"));
   });
 }

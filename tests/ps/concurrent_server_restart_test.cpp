@@ -18,7 +18,7 @@ std::unique_ptr<ConcurrentServer> begun_again(ConcurrentServer& lost, const PsCo
                                               const ConcurrentServer::Limits& limits = {}, const Clock& clock = steady_clock()) {
   auto server = make_server(config, workers, length);
   lost.with([&](Server& before) {
-    server->load(before.numbers(), {}, /*gathered=*/true);
+    server->load(before.numbers(), {}, Server::InProgress::present);
     std::copy_n(before.parameters(), length, server->parameters());
     for (std::size_t i = 0; i < before.arrays().size(); ++i)
       std::copy_n(before.arrays()[i].data, before.arrays()[i].count, server->arrays()[i].data);

@@ -127,7 +127,7 @@ TEST_F(ExactlyOnce, ASnapshotKnowsItToo) {
     const auto twin = make_small_server({.rule = rule});
     server.concurrent().with([&](Server& there) {
       std::copy_n(there.parameters(), kSmall, twin->parameters());
-      twin->load(there.numbers(), there.rule_state(), false);
+      twin->load(there.numbers(), there.rule_state(), Server::InProgress::missing);
       twin->load_ledger(there.ledger());
       ASSERT_EQ(twin->arrays().size(), there.arrays().size()) << rule;
       for (std::size_t i = 0; i < there.arrays().size(); ++i)

@@ -271,7 +271,7 @@ std::shared_ptr<ConcurrentServer> restored(ConcurrentServer& lost, const ServerS
   concurrent->with([&](Server& mine) {
     lost.with([&](Server& server) {
       std::copy_n(server.parameters(), server.length(), mine.parameters());
-      mine.load(server.numbers(), server.rule_state(), false);
+      mine.load(server.numbers(), server.rule_state(), Server::InProgress::missing);
       for (std::size_t i = 0; i < server.arrays().size(); ++i)
         std::copy_n(server.arrays()[i].data, server.arrays()[i].count, mine.arrays()[i].data);
     });

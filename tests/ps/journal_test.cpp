@@ -110,7 +110,7 @@ TEST_F(JournalTest, GoesOnFromASnapshotThroughSeveralFiles) {
   const auto snapshot = make_server("asgd", "asp");
   concurrent.with([&](Server& server) {
     std::copy_n(server.parameters(), kLength, snapshot->parameters());
-    snapshot->load(server.numbers(), {}, false);
+    snapshot->load(server.numbers(), {}, Server::InProgress::missing);
     for (std::size_t i = 0; i < server.arrays().size(); ++i)
       std::copy_n(server.arrays()[i].data, server.arrays()[i].count, snapshot->arrays()[i].data);
     concurrent.write_to(journals.next());

@@ -98,7 +98,7 @@ class Player {
   /// As a checkpoint does it: all that this server has goes to another one, which goes on at the same event.
   void hand_over_to(Player& other) {
     std::ranges::copy(parameters(), other.server_->parameters());
-    other.server_->load(server_->numbers(), server_->rule_state(), true);
+    other.server_->load(server_->numbers(), server_->rule_state(), Server::InProgress::present);
     for (const Server::Array& to : other.server_->arrays())
       for (const Server::Array& from : server_->arrays())
         if (from.name == to.name) std::copy_n(from.data, from.count, to.data);

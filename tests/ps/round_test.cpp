@@ -124,8 +124,8 @@ TEST(Round, GoesOnFromACheckpoint) {
   report(*whole, 2, 3), push(*whole, 2, 3);
   report(*whole, 1, 2), push(*whole, 1, 2);
   report(*whole, 0, 1);
-  EXPECT_THROW(after->load(whole->numbers(), {}, /*gathered=*/false), ConfigError);
-  after->load(whole->numbers(), {}, true);
+  EXPECT_THROW(after->load(whole->numbers(), {}, Server::InProgress::missing), ConfigError);
+  after->load(whole->numbers(), {}, Server::InProgress::present);
   after->load_ledger(whole->ledger());
   const auto from = whole->arrays(), to = after->arrays();
   ASSERT_EQ(from.size(), to.size());

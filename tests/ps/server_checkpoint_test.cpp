@@ -114,7 +114,7 @@ TEST(ServerCheckpoint, RefusesDamagedNumbers) {
   for (const std::size_t left : {0, 3, 5, 9}) {
     Player other(server_of("lc_asgd"), kHeavyBall);
     const auto before = other.server().numbers();
-    EXPECT_THROW(other.server().load({numbers.data(), left}, {}, true), ConfigError) << left;
+    EXPECT_THROW(other.server().load({numbers.data(), left}, {}, Server::InProgress::present), ConfigError) << left;
     EXPECT_EQ(other.server().numbers(), before) << left;
   }
   Player other(server_of("lc_asgd"), kHeavyBall);
@@ -124,7 +124,7 @@ TEST(ServerCheckpoint, RefusesDamagedNumbers) {
   RuleState shorter = player.server().rule_state(), nonsense = shorter;
   shorter[0].values.pop_back(), nonsense[0].values = {-1, 1e30f, std::numeric_limits<float>::quiet_NaN(), 0};
   for (const RuleState& state : {shorter, nonsense}) {
-    EXPECT_THROW(other.server().load(numbers, state, true), ConfigError);
+    EXPECT_THROW(other.server().load(numbers, state, Server::InProgress::present), ConfigError);
     EXPECT_EQ(other.server().numbers(), before);
     EXPECT_EQ(other.server().rule_state(), predicted);
   }
@@ -138,7 +138,7 @@ TEST(ServerCheckpoint, RefusesPredictorsAsAWhole) {
   state[0].values[2] -= 1, state[0].values.pop_back();  // it says so itself
   const auto before = other.server().numbers();
   const RuleState predicted = other.server().rule_state();
-  EXPECT_THROW(other.server().load(player.server().numbers(), state, true), ConfigError);
+  EXPECT_THROW(other.server().load(player.server().numbers(), state, Server::InProgress::present), ConfigError);
   EXPECT_EQ(other.server().rule_state(), predicted);
   EXPECT_EQ(other.server().numbers(), before);
 }
@@ -147,7 +147,7 @@ TEST(ServerCheckpoint, RefusesARoundWhoseGradientsAreMissing) {
   Player player(server_of("average", "bsp"), kHeavyBall), other(server_of("average", "bsp"), kHeavyBall);
   player.play("ABa");
   const auto before = other.server().numbers();
-  EXPECT_THROW(other.server().load(player.server().numbers(), {}, false), ConfigError);
+  EXPECT_THROW(other.server().load(player.server().numbers(), {}, Server::InProgress::missing), ConfigError);
   EXPECT_EQ(other.server().numbers(), before);
 }
 

@@ -124,22 +124,6 @@ TEST(ProcessesResume, ThreadsAndProcessesReadEachOthers) {
   EXPECT_EQ(train_among_ranks(recipe, fleet, {.folder = other.path(), .resume = true}).parameters_hash, through.parameters_hash);
 }
 
-TEST(ProcessesResume, AnotherNumberOfServersIsRefused) {
-  const Recipe recipe = recipe_for_ranks("asgd");
-  const Folder folder;
-  train_among_ranks(recipe, {}, {.folder = folder.path(), .stop_after = 7});
-  const FoundCheckpoint from = newest_good_checkpoint(folder.path());
-  std::vector<std::shared_ptr<comm::Communicator>> ranks;
-  for (auto& rank : comm::local_group(4)) ranks.push_back(std::move(rank));
-  Recipe two = recipe;
-  two.ps.servers = 2;
-  observe::Bus bus;
-  const SteadyClock clock;
-  const std::atomic<bool> stop = false;
-  const Trainer::Environment environment{.bus = bus, .clock = clock, .stop = stop, .cluster = ps::among(ranks[0], 2), .from = &from};
-  EXPECT_THAT(message_of<ConfigError>([&] { Trainer(two, environment); }), AllOf(HasSubstr(from.first.string()), HasSubstr("ps.servers")));
-}
-
 /// The names of the tensors in a shard.
 std::vector<std::string> names_in(const std::filesystem::path& checkpoint, std::size_t shard, std::size_t shards) {
   std::vector<std::string> names;
