@@ -58,15 +58,12 @@ set(PACELINE_HEADERS_parameter_server
 )
 set(PACELINE_HEADERS_train
   paceline/base/aligned.h
-  paceline/base/checksum.h
   paceline/base/descriptor.h
   paceline/base/files.h
   paceline/base/random.h
   paceline/base/safetensors.h
   paceline/data/augment_plan.h
   paceline/data/dataset.h
-  paceline/data/loader.h
-  paceline/data/sampler.h
   paceline/graph/graph.h
   paceline/graph/registry.h
   paceline/graph/stages.h
@@ -80,7 +77,6 @@ set(PACELINE_HEADERS_train
   paceline/nn/traffic.h
   paceline/observe/event.h
   paceline/observe/run_folder.h
-  paceline/observe/step_count.h
   paceline/optim/rate_schedule.h
   paceline/schedule/program.h
   paceline/step/holders.h
@@ -90,19 +86,8 @@ set(PACELINE_HEADERS_train
   paceline/tensor/device.h
   paceline/train.h
   paceline/train/checkpoint.h
-  paceline/train/checkpoint_index.h
   paceline/train/checkpoint_metadata.h
-  paceline/train/checkpoint_pace.h
-  paceline/train/checkpointer.h
-  paceline/train/diagnose.h
-  paceline/train/feed.h
-  paceline/train/from_recipe.h
-  paceline/train/holdings.h
-  paceline/train/other_parts.h
   paceline/train/recipe.h
-  paceline/train/shard_write.h
-  paceline/train/tensor_file.h
-  paceline/train/time_sheet.h
   paceline/train/torch_dataset.h
   paceline/train/trainer.h
   paceline/train/workload.h

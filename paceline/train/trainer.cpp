@@ -1,4 +1,4 @@
-#include "paceline/train/trainer.h"
+#include "paceline/train/trainer_impl.h"
 
 #include <ATen/ATen.h>
 
@@ -71,7 +71,13 @@ const Datasets* checked(const Recipe& recipe, const Datasets* datasets) {
 
 }  // namespace
 
-Trainer::Trainer(const Recipe& recipe, const Environment& around)
+Trainer::Trainer(const Recipe& recipe, const Environment& around) : impl_(std::make_unique<Impl>(recipe, around)) {}
+Trainer::~Trainer() = default;
+observe::RunEnded Trainer::run(const std::filesystem::path& folder) { return impl_->run(folder); }
+const data::Dataset& Trainer::training_data() const { return *impl_->datasets_->training; }
+nn::Model& Trainer::module() { return *impl_->module_; }
+
+Trainer::Impl::Impl(const Recipe& recipe, const Environment& around)
     : around_(around),
       times_(around.clock, around.began > Nanoseconds(0) ? around.began : around.clock.now(), &WallTime::start),
       alone_(around.comm ? nullptr : alone(recipe)),
@@ -105,7 +111,7 @@ Trainer::Trainer(const Recipe& recipe, const Environment& around)
   if (leads() && around_.predicts) prediction_ = predicted();
 }
 
-StagedModel Trainer::make_shared_model() const {
+StagedModel Trainer::Impl::make_shared_model() const {
   configure_libtorch(recipe_, threads());
   StagedModel made =
       make_model(recipe_, around_.workload, datasets_->training->info(), mesh_, around_.from ? "" : recipe_.model.weights, around_.clock);
@@ -113,22 +119,22 @@ StagedModel Trainer::make_shared_model() const {
   return made;
 }
 
-Trainer::~Trainer() = default;
+Trainer::Impl::~Impl() = default;
 
-std::uint32_t Trainer::vocabulary() const { return crc32c(std::as_bytes(std::span(datasets_->training->vocabulary()))); }
+std::uint32_t Trainer::Impl::vocabulary() const { return crc32c(std::as_bytes(std::span(datasets_->training->vocabulary()))); }
 
-std::unique_ptr<Feed> Trainer::make_training_feed() const {
+std::unique_ptr<Feed> Trainer::Impl::make_training_feed() const {
   return make_feed(*datasets_->training, loader_options(recipe_, data::Split::train, mesh_.data(), batch_in(0)), recipe_.data, *module_);
 }
 
-std::int64_t Trainer::batch_in(std::int64_t epoch) const { return minibatch_of(recipe_, datasets_->training->size(), epoch); }
+std::int64_t Trainer::Impl::batch_in(std::int64_t epoch) const { return minibatch_of(recipe_, datasets_->training->size(), epoch); }
 
-std::int64_t Trainer::steps_in(std::int64_t epoch) const {
+std::int64_t Trainer::Impl::steps_in(std::int64_t epoch) const {
   const std::int64_t size = datasets_->training->size(), batch = batch_in(epoch);
   return recipe_.data.drop_last ? size / batch : (size + batch - 1) / batch;
 }
 
-std::int64_t Trainer::count_steps() const {
+std::int64_t Trainer::Impl::count_steps() const {
   // Between two milestones the batch stays as it is, and there may be any number of epochs. Those that are done count as they were: a
   // resumed run may have had other batches.
   std::int64_t epoch = position_.epoch, steps = position_.step - position_.batch;
@@ -142,9 +148,9 @@ std::int64_t Trainer::count_steps() const {
   return recipe_.train.steps > 0 ? std::min(steps, recipe_.train.steps) : steps;
 }
 
-bool Trainer::finished() const { return position_.epoch >= recipe_.train.epochs || position_.step >= total_steps_; }
+bool Trainer::Impl::finished() const { return position_.epoch >= recipe_.train.epochs || position_.step >= total_steps_; }
 
-observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
+observe::RunEnded Trainer::Impl::run(const std::filesystem::path& folder) {
   folder_ = folder;
   if (leads())
     if (const auto aside = set_aside_behind(position_.step, checkpoints()))
@@ -183,7 +189,7 @@ observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
 
 // Worker 0 reads and writes for all, and a disk may be slow. They may also have found different checkpoints: processes look for themselves,
 // each on the disk of its host, and one that was still being written may have come between.
-void Trainer::meet() {
+void Trainer::Impl::meet() {
   if (comm_->size() == 1) return;
   std::vector<std::int64_t> steps(static_cast<std::size_t>(comm_->size()));
   steps[static_cast<std::size_t>(comm_->rank())] = position_.step;
@@ -193,7 +199,7 @@ void Trainer::meet() {
                                   steps[0], other - steps.begin(), *other));
 }
 
-bool Trainer::train_epoch() {
+bool Trainer::Impl::train_epoch() {
   const std::int64_t epoch = position_.epoch, steps = steps_in(epoch), batch = batch_in(epoch);
   const auto training = times_.enter(&WallTime::steps);
   const Nanoseconds began = around_.clock.now();

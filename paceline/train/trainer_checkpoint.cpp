@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
-#include "paceline/train/trainer.h"
+#include "paceline/train/trainer_impl.h"
 #include "paceline/train/weights.h"
 
 namespace paceline::train {
@@ -14,7 +14,7 @@ constexpr int kRollCalls = 8;  // a worker may leave at any time
 
 }  // namespace
 
-std::shared_ptr<OtherParts> Trainer::agree_on_state() {
+std::shared_ptr<OtherParts> Trainer::Impl::agree_on_state() {
   step::Holders* const holders = centralised_ ? centralised_->holders() : nullptr;
   if (!holders) {
     strategy_->agree();
@@ -27,12 +27,12 @@ std::shared_ptr<OtherParts> Trainer::agree_on_state() {
     }
 }
 
-std::vector<NamedTensor> Trainer::own_model() {
+std::vector<NamedTensor> Trainer::Impl::own_model() {
   const step::Holders* const holders = centralised_ ? centralised_->holders() : nullptr;
   return holders ? model_tensors_in(*module_, holders->own_range()) : model_tensors(*module_, mesh_.data().rank());
 }
 
-std::vector<NamedTensor> Trainer::state() {
+std::vector<NamedTensor> Trainer::Impl::state() {
   std::vector<NamedTensor> tensors = own_model();
   for (NamedTensor& item : strategy_->save()) tensors.push_back(std::move(item));
   return mesh_.tensor().rank() == 0 ? tensors : sliced_alone(std::move(tensors), *module_);
@@ -40,7 +40,7 @@ std::vector<NamedTensor> Trainer::state() {
 
 // Inside an epoch the place is a number of batches, under a parameter server of one worker's minibatches. Where they have another size now,
 // it must be a whole number of those; their samples must come in the same order.
-std::int64_t Trainer::batches_done(const Checkpoint& checkpoint, const std::string& source) const {
+std::int64_t Trainer::Impl::batches_done(const Checkpoint& checkpoint, const std::string& source) const {
   const Position& place = checkpoint.position;
   if (place.vocabulary != 0 && place.vocabulary != vocabulary())
     throw ConfigError(
@@ -75,7 +75,7 @@ std::int64_t Trainer::batches_done(const Checkpoint& checkpoint, const std::stri
   return seen / samples(recipe_);
 }
 
-step::Resumed Trainer::resume(const FoundCheckpoint& from) {
+step::Resumed Trainer::Impl::resume(const FoundCheckpoint& from) {
   const auto& [place, checkpoint] = from;
   const std::string source = place.string();
   const std::int64_t batches = batches_done(checkpoint, source);
@@ -88,7 +88,7 @@ step::Resumed Trainer::resume(const FoundCheckpoint& from) {
   return {.state = std::move(rest), .source = source};
 }
 
-std::unique_ptr<Checkpointer> Trainer::make_checkpointer() const {
+std::unique_ptr<Checkpointer> Trainer::Impl::make_checkpointer() const {
   // Until one has been written: parameters and two moments, divided among those that have the same part of the model, at what a slow disk's
   // cache takes.
   constexpr double kCopies = 3, kBytesPerSecond = 5e8;
@@ -101,7 +101,7 @@ std::unique_ptr<Checkpointer> Trainer::make_checkpointer() const {
   return std::make_unique<Checkpointer>(*comm_, around_.bus, around_.clock, folder_, settings);
 }
 
-bool Trainer::checkpoint_due() {
+bool Trainer::Impl::checkpoint_due() {
   if (!recipe_.train.checkpoints) return false;
   if (centralised_ && centralised_->wants_checkpoint() && checkpointer_->wish() != Checkpointer::Wish::none) return true;
   const std::int64_t every = recipe_.train.checkpoint_every;
@@ -109,11 +109,11 @@ bool Trainer::checkpoint_due() {
 }
 
 // Where the recipe says how many steps apart they are, those of epochs come on top.
-bool Trainer::epoch_checkpoint() const {
+bool Trainer::Impl::epoch_checkpoint() const {
   return recipe_.train.checkpoint_every > 0 || finished() || told_to_stop() || checkpoint_wish_ != Checkpointer::Wish::none;
 }
 
-void Trainer::checkpoint(Nanoseconds began) {
+void Trainer::Impl::checkpoint(Nanoseconds began) {
   if (!recipe_.train.checkpoints) {
     last_checkpoint_step_ = position_.step;
     return;
@@ -147,7 +147,7 @@ void Trainer::checkpoint(Nanoseconds began) {
   reported_at_ = ended;
 }
 
-void Trainer::hash_state(observe::RunEnded& event) {
+void Trainer::Impl::hash_state(observe::RunEnded& event) {
   for (int attempt = 1;; ++attempt) try {
       const std::shared_ptr<OtherParts> others = agree_on_state();
       std::vector<NamedTensor> all = state();
@@ -160,7 +160,7 @@ void Trainer::hash_state(observe::RunEnded& event) {
     }
 }
 
-bool Trainer::kept() {
+bool Trainer::Impl::kept() {
   if (!checkpointer_->finish()) last_checkpoint_step_ = -1;
   return last_checkpoint_step_ == position_.step;
 }

@@ -9,19 +9,19 @@
 #include "paceline/central/norm_reports.h"
 #include "paceline/pipeline/pipeline_pass.h"
 #include "paceline/step/recorded_step.h"
-#include "paceline/train/trainer.h"
+#include "paceline/train/trainer_impl.h"
 
 namespace paceline::train {
 
 // A function of the place alone: where a run was stopped before its evaluation, the one that resumes it makes up for that.
-bool Trainer::evaluation_due() const {
+bool Trainer::Impl::evaluation_due() const {
   if (evaluated_step_ == position_.step) return false;
   if (finished()) return true;
   const double every = recipe_.train.evaluate_every, epoch = static_cast<double>(position_.epoch);
   return every > 0 && position_.epoch > 0 && position_.batch == 0 && std::floor(epoch / every) > std::floor((epoch - 1) / every);
 }
 
-bool Trainer::evaluate() {
+bool Trainer::Impl::evaluate() {
   const auto evaluating = times_.enter(&observe::WallTime::evaluation);
   const Nanoseconds began = around_.clock.now();
   strategy_->agree();
@@ -55,7 +55,7 @@ bool Trainer::evaluate() {
 
 // Ranks that need one another in a pass leave an evaluation together, so they ask one another, but not before every batch. Feeds have
 // equally many.
-bool Trainer::told_to_stop_at(std::int64_t batch) {
+bool Trainer::Impl::told_to_stop_at(std::int64_t batch) {
   constexpr std::int64_t kBatches = 16;
   std::vector<std::int32_t> told = {around_.stop.load(std::memory_order_relaxed) ? 1 : 0};
   const bool workers_meet = module_->workers_meet();
@@ -68,14 +68,14 @@ bool Trainer::told_to_stop_at(std::int64_t batch) {
 }
 
 // Only where a step is recorded too, and every batch's work is on the same memory and the worker's own. A user's metric may do anything.
-bool Trainer::records_evaluation() const {
+bool Trainer::Impl::records_evaluation() const {
   return context_.record_steps && !recipe_.servers() && recipe_.parallel.zero == 0 && mesh_.tensor().size() == 1 &&
          !module_->workers_meet() && loss_->metrics().empty();
 }
 
 // Loss and accuracy of the module as it is, over the test data of all workers. It may take minutes, which whoever tells a run to stop does
 // not give it.
-std::optional<Trainer::Score> Trainer::score() {
+std::optional<Trainer::Impl::Score> Trainer::Impl::score() {
   const auto pass = pipeline::make_pass(context_);
   const std::vector<std::string> metrics = loss_->metrics();
   const std::int64_t sums = 2 + std::ssize(metrics);  // loss, right answers, metrics
@@ -106,7 +106,7 @@ std::optional<Trainer::Score> Trainer::score() {
 }
 
 // Once more over this worker's test data, layer by layer, to the first batch that shows what is wrong.
-void Trainer::look_into_test() {
+void Trainer::Impl::look_into_test() {
   if (mesh_.pipeline().size() > 1) return;  // no rank has all layers
   std::optional<Fault> found;
   test_feed_->start(0, recipe_.data.batch);
@@ -125,7 +125,7 @@ void Trainer::look_into_test() {
 
 // At the end of a run: the model with every kind of statistics that the strategy knows, so that effects of weights and of batch norms can
 // be told apart.
-bool Trainer::evaluate_views() {
+bool Trainer::Impl::evaluate_views() {
   if (!centralised_) return true;
   const std::vector<std::string> names = centralised_->views();
   if (names.size() < 2) return true;
@@ -146,7 +146,7 @@ bool Trainer::evaluate_views() {
 }
 
 // The mean of the statistics of a number of training batches, for the weights as they are.
-void Trainer::recompute_statistics() {
+void Trainer::Impl::recompute_statistics() {
   constexpr std::int64_t kBatches = 32;
   if (!statistics_feed_) statistics_feed_ = make_training_feed();
   central::NormReports norms(*module_);

@@ -15,7 +15,7 @@
 #include "paceline/train/mesh_diagram.h"
 #include "paceline/train/predicted_time.h"
 #include "paceline/train/step_memory.h"
-#include "paceline/train/trainer.h"
+#include "paceline/train/trainer_impl.h"
 #include "paceline/train/weights.h"
 
 namespace paceline::train {
@@ -27,7 +27,7 @@ constexpr std::int64_t kRefusedEach = 16;  // steps in a row, for each worker, w
 }  // namespace
 
 // A prediction is worth less than the run: where none can be made, the run continues without, unless the recipe asks for it.
-std::optional<observe::Prediction> Trainer::predicted() const {
+std::optional<observe::Prediction> Trainer::Impl::predicted() const {
   if (around_.workload.model || !knows_machine(recipe_)) return std::nullopt;
   const comm::Topology here = comm_->topology();
   const int ranks = static_cast<int>(recipe_.parallel.workers);
@@ -44,7 +44,7 @@ std::optional<observe::Prediction> Trainer::predicted() const {
   }
 }
 
-observe::RunStarted Trainer::started() const {
+observe::RunStarted Trainer::Impl::started() const {
   const data::Info& info = datasets_->training->info();
   observe::RunStarted event;
   event.run = folder_.string();
@@ -75,7 +75,7 @@ observe::RunStarted Trainer::started() const {
 // The median of the second half: the first steps bring memory and caches, and try buckets (data_parallel/bucket_tuner.h). Workers of a
 // parameter server end their minibatches when they do, several at a time: as many steps as there are workers count together. So do the
 // steps of a period, where workers meet every few steps.
-double Trainer::settled_step() const {
+double Trainer::Impl::settled_step() const {
   const auto together = static_cast<std::ptrdiff_t>(std::max(minibatches(), strategies::period_of(recipe_.strategy)));
   std::vector<double> settled;
   for (auto from = step_seconds_.begin() + std::ssize(step_seconds_) / 2; step_seconds_.end() - from >= together; from += together)
@@ -85,7 +85,7 @@ double Trainer::settled_step() const {
   return settled[settled.size() / 2];
 }
 
-observe::RunEnded Trainer::ended(bool stopped) {
+observe::RunEnded Trainer::Impl::ended(bool stopped) {
   observe::RunEnded event;
   event.workers = static_cast<int>(recipe_.parallel.workers);
   event.steps = position_.step;
@@ -116,7 +116,7 @@ observe::RunEnded Trainer::ended(bool stopped) {
 }
 
 // A parameter server refuses a gradient that is not finite and continues without it, unless no finite ones arrive any more.
-bool Trainer::accepts(std::int64_t step, double loss) {
+bool Trainer::Impl::accepts(std::int64_t step, double loss) {
   if (std::isfinite(loss)) {
     refused_ = 0;
     if (centralised_) {
@@ -131,12 +131,12 @@ bool Trainer::accepts(std::int64_t step, double loss) {
   return false;
 }
 
-bool Trainer::counts() const {
+bool Trainer::Impl::counts() const {
   const comm::MeshPlace place = mesh_.place_of(comm_->rank());
   return place.tensor == 0 && place.pipeline + 1 == mesh_.sizes().pipeline;
 }
 
-void Trainer::keep(const step::StepResult& result) {
+void Trainer::Impl::keep(const step::StepResult& result) {
   if (!unreported_sums_.defined()) unreported_sums_ = at::zeros({kReportTogether, 2}, result.sums.options());
   unreported_sums_[static_cast<std::int64_t>(unreported_.size())].copy_(result.sums);
   unreported_.push_back(latest_);
@@ -144,7 +144,7 @@ void Trainer::keep(const step::StepResult& result) {
 
 // After a pause like this the first steps end before anything is finished: what comes last has their samples. A step is told of once: what
 // was in flight is added to the latest one, unless either is not finite; such a loss is not reported at all.
-void Trainer::finish_steps() {
+void Trainer::Impl::finish_steps() {
   const step::StepResult rest = centralised_ ? centralised_->finish() : step::StepResult{};
   if (rest.targets == 0) return report();
   if (!unreported_.empty()) {
@@ -164,7 +164,7 @@ void Trainer::finish_steps() {
   report();
 }
 
-void Trainer::report() {
+void Trainer::Impl::report() {
   if (unreported_.empty()) return;
   const auto count = static_cast<std::int64_t>(unreported_.size());
   // A row a step: loss, right answers, targets, of this worker and then of all. One more tells whether anybody was asked to stop, how far
@@ -216,7 +216,7 @@ void Trainer::report() {
   unreported_.clear();
 }
 
-observe::Communication Trainer::communication() {
+observe::Communication Trainer::Impl::communication() {
   const step::Traffic traffic = strategy_->traffic();
   std::vector<double> computing(static_cast<std::size_t>(comm_->size())), mean = {traffic.exposed_s, traffic.communication_s};
   computing[static_cast<std::size_t>(comm_->rank())] = compute_s_;
@@ -235,7 +235,7 @@ observe::Communication Trainer::communication() {
 }
 
 // The sums are those of all workers, so all of them come here, though the fault may be one worker's.
-std::string Trainer::blame() {
+std::string Trainer::Impl::blame() {
   constexpr std::size_t kNumbers = 3;
   std::vector<std::int64_t> seen(kNumbers * static_cast<std::size_t>(comm_->size()));
   {
@@ -255,7 +255,7 @@ std::string Trainer::blame() {
                                       "spread it; train.device=cpu finds it";
 }
 
-void Trainer::give_up(const std::string& symptom, const std::string& where, const std::optional<std::filesystem::path>& aside) {
+void Trainer::Impl::give_up(const std::string& symptom, const std::string& where, const std::optional<std::filesystem::path>& aside) {
   checkpointer_->finish();
   std::string message = fmt::format("{}: {}; lower optim.rate, add warm-up or optim.clip_norm", symptom, where);
   try {

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "paceline/comm/world.h"
+#include "paceline/train/from_recipe.h"
 #include "paceline/train/trainer.h"
 
 namespace paceline::train {

@@ -11,6 +11,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/base/temporary_folder.h"
+#include "paceline/train/from_recipe.h"
 #include "paceline/train/trainer.h"
 #include "tests/message_of.h"
 

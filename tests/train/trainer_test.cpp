@@ -7,6 +7,7 @@
 
 #include "paceline/nn/graph_module.h"
 #include "paceline/tensor/device.h"
+#include "paceline/train/diagnose.h"
 #include "runs.h"
 
 namespace paceline::train {

@@ -3,6 +3,7 @@
 
 #include <torch/optim.h>
 
+#include "paceline/data/sampler.h"
 #include "tests/train/own_workload.h"
 
 namespace paceline::train {
