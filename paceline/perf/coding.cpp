@@ -6,7 +6,7 @@
 namespace paceline::perf {
 namespace {
 
-/// Encoding and decoding speeds as shares of a copy's, measured by `paceline bench compress`: the table of docs/compressors.md
+/// Encoding and decoding speeds as shares of a copy's, measured by `paceline bench compress`: the table of docs/results/compressors.md
 /// (tests/docs_test.py). They are not a column of the compressors' registry, which knows nothing of performance models.
 struct CodingShare {
   std::string_view key;

@@ -20,7 +20,7 @@ struct Link {
 /// Both classes of links, and which ranks they connect: every `per_host` neighbours are a host. With 1, every message crosses hosts.
 ///
 /// A round takes as long as the slower of its classes, each α + queued·gap + moved/B, since a rank's memory and its host's network carry
-/// messages at the same time; then its additions, reduced·g and held·h, along the critical path (path.h, docs/algorithms.md).
+/// messages at the same time; then its additions, reduced·g and held·h, along the critical path (path.h, docs/algorithm_choice.md).
 struct Costs {
   Link inside, between;
   double reduce_s_per_byte = 0;     // g

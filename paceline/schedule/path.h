@@ -1,4 +1,4 @@
-// How long a collective takes, as numbers to be multiplied with the costs of a machine (cost.h, docs/algorithms.md).
+// How long a collective takes, as numbers to be multiplied with the costs of a machine (cost.h, docs/algorithm_choice.md).
 //
 // A formula (schedule.h) counts the total work of the busiest rank. That is what its link must carry, but not how long it takes: the root
 // of a tree first receives and then sends, and the end of a chain waits until the first chunk has arrived. So the time is that of the

@@ -32,7 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   const auto before = server.numbers();
   try {
-    server.load(numbers, rule_state, choice >= 128 ? Server::InProgress::present : Server::InProgress::missing);
+    server.load(numbers, rule_state, choice >= 128 ? ps::Server::InProgress::present : ps::Server::InProgress::missing);
   } catch (const ConfigError&) {
     fuzz::require(server.numbers() == before, "what is refused changes nothing");
     return 0;

@@ -143,7 +143,7 @@ TEST_P(Compressed, ComesNearToUncompressedTraining) {
   Settings compressed = settings_of(GetParam());
   compressed.optim.momentum = 0;
   compressed.compress.feedback = "on";        // ternary goes without by itself; its noise would grow in the residual
-  compressed.compress.clip_deviations = 1.5;  // if it did not clip as docs/compressors.md advises
+  compressed.compress.clip_deviations = 1.5;  // if it did not clip as docs/results/compressors.md advises
   compressed.compress.threshold = 0.05;       // the size of the larger gradients here
   compressed.compress.warmup_epochs = 1;      // ten steps
   const at::Tensor start = train_apart(1, Settings(), 0)[0], expected = reach(plain), actual = reach(compressed);
