@@ -151,6 +151,18 @@ class Docs(unittest.TestCase):
             with self.subTest(page=page.relative_to(ROOT)):
                 self.assertLessEqual(len(lines_to_read(page)), TWO_SCREENS, "split it: a page answers one question")
 
+    def test_every_installed_header_is_on_the_page_of_its_component(self):
+        listed = (ROOT / "cmake/public_headers.cmake").read_text()
+        installed = {name: set(re.findall(r"^  paceline/(\S+)$", body, re.MULTILINE))
+                     for name, body in re.findall(r"set\(PACELINE_HEADERS_(\w+)\n(.*?)\)", listed, re.DOTALL)}
+        self.assertGreater(len(installed["comm"]), 10)
+        for component, headers in installed.items():
+            text = (ROOT / f"docs/api/{component}.md").read_text()
+            named = {name.removeprefix("paceline/") for name in re.findall(r"[\[`\"]([\w/]+\.h)[\]`\"]", text)}
+            with self.subTest(component=component):
+                self.assertEqual(sorted(headers - named), [], "in a table, if users call it, or under 'Installed with them'")
+                self.assertEqual(sorted(named - set().union(*installed.values())), [], "not installed")
+
     def test_every_page_can_be_found_from_the_readme(self):
         linked, unread = set(), [ROOT / "README.md"]
         while unread:
