@@ -14,7 +14,7 @@ namespace {
 using graph::Kind;
 using graph::Layer;
 
-/// Kinds that may write over their first input, and those whose output the next layer may write over (nn/ops/registry.cpp).
+/// Kinds that may overwrite their first input, and kinds whose output the next layer may overwrite (nn/ops/registry.cpp).
 bool overwrites(Kind kind) {
   return kind == Kind::relu || kind == Kind::relu6 || kind == Kind::tanh || kind == Kind::sigmoid || kind == Kind::add;
 }
@@ -45,12 +45,13 @@ bool saves_input(Kind kind) {
 
 bool saves_output(Kind kind) { return kind == Kind::relu || kind == Kind::relu6 || kind == Kind::tanh || kind == Kind::sigmoid; }
 
-/// While units before the last one go back, the caller of the pass holds the logits and their gradient. (step/local_pass.cpp)
+/// While the units before the last one run backward, the caller of the pass still holds the logits and their gradient
+/// (step/local_pass.cpp).
 std::int64_t logits_beside(const Activations& activations, std::size_t unit, bool ends) {
   return ends && unit + 1 < activations.units().size() ? 2 * activations.output() : 0;
 }
 
-/// What a pass keeps where every unit's input is kept and units go back one after the other; the last one is kept whole.
+/// What a pass keeps if it recomputes unit by unit: the input of every unit, and everything of the last one.
 PassBytes by_units(const Activations& activations, std::size_t first, std::size_t last, bool last_is_kept, bool ends) {
   PassBytes bytes;
   for (std::size_t unit = first; unit < last; ++unit) bytes.held += activations.input(unit);
@@ -66,8 +67,8 @@ PassBytes by_units(const Activations& activations, std::size_t first, std::size_
 
 }  // namespace
 
-// nn/split_loss.cpp: two tensors in fp32, of which one becomes the gradient. nn/loss.cpp: the gradient, and of a chunk log-probabilities,
-// probabilities and, of 16 bits, the logits.
+// nn/split_loss.cpp: two tensors in fp32, one of which becomes the gradient. nn/loss.cpp: the gradient and, for one chunk, the
+// log-probabilities, the probabilities and, if the logits have 16 bits, the logits in fp32.
 std::int64_t Activations::loss() const {
   const std::int64_t logits = bytes_.back() / size_.element;
   if (size_.split_loss) return 2 * 4 * logits;
@@ -96,7 +97,7 @@ Activations::Activations(std::vector<Layer> all, std::vector<graph::Unit> units,
   count_saved(), count_inputs(), count_gradients();
 }
 
-/// Saved besides inputs and outputs.
+/// Bytes that a layer saves in addition to inputs and outputs.
 std::int64_t Activations::extra(const Layer& layer) const {
   const std::int64_t out = graph::elements(layer.output) * size_.samples;
   switch (layer.kind) {
@@ -109,12 +110,12 @@ std::int64_t Activations::extra(const Layer& layer) const {
       const bool split = layer.positions > 0;  // by heads, each of which sees all positions
       const std::int64_t time = split ? layer.positions : layer.output[0], features = split ? layer.channels : layer.output[1];
       const std::int64_t mixed = time * features * size_.samples, sums = layer.heads * time * size_.samples;
-      return 4 * mixed * size_.element + sums * 4;  // q, k, v, what they mix; a kernel's sums of exponentials, in fp32
+      return 4 * mixed * size_.element + sums * 4;  // q, k, v and the output; the kernel's sums of exponentials, in fp32
     }
     case Kind::experts: {
       const std::int64_t slots = layer.experts * graph::expert_slots(layer) * size_.samples, rows = out / layer.output.back();
       const std::int64_t taken = slots * (layer.output.back() + 2 * layer.channels), answers = layer.experts_top * out;
-      return (taken + answers) * size_.element + rows * (layer.experts + layer.experts_top) * 4  // what the gate said, in fp32
+      return (taken + answers) * size_.element + rows * (layer.experts + layer.experts_top) * 4  // the gate's output, in fp32
              + (slots + 2 * rows * layer.experts_top) * 8;                                       // who has which slot
     }
     default: return 0;

@@ -1,5 +1,5 @@
-// What a forward pass keeps for its backward pass, counted from a network's description: which tensors each kind of layer saves
-// (nn/ops), each storage once. tests/memory holds it against what the modules really save.
+// What a forward pass keeps for its backward pass, counted from a network's description: which tensors each kind of layer saves (nn/ops),
+// each storage once. tests/memory compares the count with what the modules really save.
 #pragma once
 
 #include <compare>
@@ -14,19 +14,20 @@ namespace paceline::memory {
 
 /// What the kernels of a device need beyond their inputs and outputs. LibTorch decides that, so the caller passes it in.
 struct Kernels {
-  bool columns = false;    // a convolution first writes out what each of its positions sees, of all samples
-  int block = 0;           // channels that a convolution takes at a time, from copies of its own in that order; 0: it makes no copies
-  bool attention = false;  // one kernel makes attention's gradients, of queries, keys and values apart, which are then put together
-  bool loss = false;       // one kernel scores the logits where they lie
+  bool columns = false;  // a convolution first writes out its columns (im2col), for all samples
+  int block = 0;         // channels per block of the layout into which a convolution copies its tensors; 0: it makes no copies
+  bool attention =
+      false;  // one kernel computes attention's gradients of queries, keys and values as separate tensors, which are then concatenated
+  bool loss = false;  // one kernel computes the loss from the logits in place
 
   auto operator<=>(const Kernels&) const = default;
 };
 
-/// How a pass is made.
+/// The settings of a pass.
 struct PassSize {
   std::int64_t samples = 1;  // of a micro-batch
   std::int64_t element = 4;  // bytes of an activation: 4, or 2 in bf16
-  bool casts = false;        // gradients of weights are stored in another type than they are made in
+  bool casts = false;        // weight gradients are stored in another type than the one in which they are computed
   bool split_loss = false;   // the ranks of the tensor axis share the classes
   Kernels kernels = {};
 
@@ -36,24 +37,24 @@ struct PassSize {
 /// Tensors that layers produce or save, for one pass.
 class Activations {
  public:
-  /// `layers`: up to the logits, as a rank computes them. An attention's `channels` and `positions` are those of the rank's heads, where
-  /// they differ from its output's.
+  /// `layers`: up to the logits, as a rank computes them. The `channels` and `positions` of an attention layer are those of the rank's
+  /// heads if they differ from those of its output.
   Activations(std::vector<graph::Layer> layers, std::vector<graph::Unit> units, const PassSize& size);
 
   const std::vector<graph::Unit>& units() const { return units_; }
 
-  /// Saved by units [first, last), each storage once. The batch itself, which the caller holds, does not count.
+  /// Bytes saved by units [first, last), counting each storage once. The batch itself is not counted, since the caller holds it.
   std::int64_t saved(std::size_t first, std::size_t last) const;
-  /// What goes into a unit; of the first one, nothing, as above.
+  /// Bytes of a unit's input; 0 for the first unit, whose input is the batch.
   std::int64_t input(std::size_t unit) const { return inputs_[unit]; }
-  /// Saved by a unit, without what of that goes into it.
+  /// Bytes saved by a unit, without its input.
   std::int64_t saved_beside_input(std::size_t unit) const { return saved_beside_inputs_[unit]; }
-  /// What comes out of the last layer.
+  /// Bytes of the last layer's output.
   std::int64_t output() const { return bytes_.back(); }
-  /// Its gradient, and what the loss needs in fp32: for a chunk of it, or for all of it where it is split.
+  /// The gradient of the output, and what the loss needs in fp32: for one chunk, or for the whole output if its classes are split.
   std::int64_t loss() const;
-  /// The most that is alive at once while a unit goes back, beyond what was saved up to it: gradients between its layers and what the
-  /// layers need to make them, less what was saved for layers that are done.
+  /// The peak during a unit's backward pass, beyond what was saved up to this unit: gradients between its layers and what the layers need
+  /// to compute them, minus what was saved for layers that are done.
   std::int64_t gradients(std::size_t unit) const { return gradients_[unit]; }
 
  private:
@@ -73,21 +74,21 @@ class Activations {
   std::vector<graph::Layer> layers_;
   std::vector<graph::Unit> units_;
   PassSize size_;
-  std::vector<std::size_t> storage_;  // by layer: whose memory its output lies in
-  std::vector<std::int64_t> bytes_;   // by layer: of its output
+  std::vector<std::size_t> storage_;  // by layer: the storage of its output
+  std::vector<std::int64_t> bytes_;   // by layer: the size of its output
 
-  // A planner asks for the same units thousands of times.
+  // Cached, because a planner asks for the same units thousands of times.
   std::vector<std::int64_t> inputs_, saved_beside_inputs_, gradients_;  // by unit
-  std::vector<std::int64_t> own_{0};                                    // sums over units [0, i) of what each saves by itself
+  std::vector<std::int64_t> own_{0};  // sums over units [0, i) of what each unit saves, ignoring shared storages
   struct Again {
-    std::size_t before = 0, unit = 0;  // both save this storage, and none between them
+    std::size_t before = 0, unit = 0;  // both save this storage, and no unit between them does
     std::int64_t bytes = 0;
   };
   std::vector<Again> again_;  // by ascending `unit`
 };
 
-/// What is held between the forward and the backward pass of a micro-batch over units [first, last), and the most that is held at any
-/// moment of the two; `recompute` is "none", "units" or "all" (nn/recomputing_model.h).
+/// `held`: between the forward and the backward pass of a micro-batch over units [first, last). `peak`: the maximum at any moment of the
+/// two passes. `recompute` is "none", "units" or "all" (nn/recomputing_model.h).
 struct PassBytes {
   std::int64_t held = 0, peak = 0;
 };

@@ -1,4 +1,5 @@
-// What a backward pass holds beyond what was saved for it, unit by unit: the gradients between layers and what a layer's kernels need.
+// The memory of a backward pass in addition to what was saved for it, unit by unit: the gradients between layers, and what a layer's
+// kernels need.
 #include <algorithm>
 #include <set>
 
@@ -11,7 +12,7 @@ namespace {
 using graph::Kind;
 using graph::Layer;
 
-/// Gradients of layers' outputs that are alive. Several layers may have the same tensor: an add hands its own to all that it added.
+/// The gradients of layer outputs that are alive. Several layers may share one tensor: an add passes its gradient on to all its inputs.
 class AliveGradients {
  public:
   explicit AliveGradients(std::size_t layers) : of_layer_(layers, kNone) {}
@@ -45,13 +46,13 @@ class AliveGradients {
   std::int64_t bytes_ = 0;
 };
 
-/// Hands its gradient on as it is, or views of it.
+/// Passes its gradient on unchanged, or as views of it.
 bool passes_on(const Layer& layer) {
   return layer.kind == Kind::add || layer.kind == Kind::flatten || layer.kind == Kind::concat ||
          (layer.kind == Kind::dropout && layer.probability == 0);
 }
 
-/// Scores of a head that are computed together: some rows, and the keys that their last one sees.
+/// The scores of a head that are computed together: a block of rows, and the keys that the last of these rows sees.
 std::int64_t largest_block(std::int64_t time, bool causal) {
   const std::int64_t rows = std::min(graph::kAttentionRows, time), whole = time / rows * rows;
   return causal ? std::max(rows * whole, (time - whole) * time) : rows * time;
@@ -59,14 +60,14 @@ std::int64_t largest_block(std::int64_t time, bool causal) {
 
 }  // namespace
 
-/// The projections' gradients first, then those of queries, keys and values. (nn/attention.cpp, nn/blocked_attention.cpp)
+/// First the gradients of the projections, then those of queries, keys and values (nn/attention.cpp, nn/blocked_attention.cpp).
 std::int64_t Activations::needed_by_attention(const Layer& layer) const {
   const bool split = layer.positions > 0;  // by heads, each of which sees all positions
   const std::int64_t time = split ? layer.positions : layer.output[0], features = split ? layer.channels : layer.output[1];
   const std::int64_t mixed = time * features * size_.samples * size_.element,
                      input = time * layer.output[1] * size_.samples * size_.element;
-  const std::int64_t together = 4 * mixed;  // of what was mixed, and of q, k, v: with that of the input
-  if (layer.probability > 0) {              // masks are drawn for blocks of whole samples, which lie head by head
+  const std::int64_t together = 4 * mixed;  // gradients of the output and of q, k and v
+  if (layer.probability > 0) {              // masks are drawn for blocks of whole samples, stored head by head
     const std::int64_t all_heads = layer.heads * layer.output[1] / features;
     const std::int64_t group =
         std::clamp<std::int64_t>(graph::kScoresAtOnce / (all_heads * graph::kAttentionRows * time), 1, size_.samples);
@@ -77,7 +78,7 @@ std::int64_t Activations::needed_by_attention(const Layer& layer) const {
   return size_.kernels.attention ? std::max(together + 3 * mixed - input, together) : together;
 }
 
-/// A copy of its output in whole blocks of channels. The few channels of an image are read as they are.
+/// The size of a copy of its output in whole blocks of channels. An image has few channels and is not copied.
 std::int64_t Activations::blocked(const Layer& layer) const {
   constexpr std::int64_t kImageChannels = 3;
   const std::int64_t channels = layer.output[0], block = size_.kernels.block;
@@ -85,8 +86,8 @@ std::int64_t Activations::blocked(const Layer& layer) const {
   return graph::elements(layer.output) / channels * ((channels + block - 1) / block * block) * size_.samples * size_.element;
 }
 
-/// With blocks: first what the input's gradient takes, then what the weights' takes, which is at last brought into its usual order.
-/// Without, groups are computed one after the other, from copies, and put together at the end.
+/// With blocks: first the memory for the input's gradient, then that for the weights' gradient, which is finally reordered. Without blocks:
+/// groups are computed one after the other from copies, and concatenated at the end.
 std::int64_t Activations::needed_by_convolution(const Layer& layer, bool of_input) const {
   const Layer& source = layers_[static_cast<std::size_t>(layer.inputs[0])];
   const std::int64_t window = layer.kernel_h * layer.kernel_w, channels = source.output[0] / layer.groups;
@@ -119,7 +120,7 @@ std::int64_t Activations::needed_to_go_back(const Layer& layer, bool of_input) c
   }
 }
 
-/// Whether a layer, or one before it, has weights: only these get gradients.
+/// By layer: whether it or a layer before it has weights. Only these layers get gradients.
 std::vector<bool> Activations::which_are_trained() const {
   std::vector<bool> trained(layers_.size(), false);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
@@ -129,8 +130,8 @@ std::vector<bool> Activations::which_are_trained() const {
   return trained;
 }
 
-// As nn/graph_passes.cpp goes: a layer's gradient is alive until those of its inputs are made; one that several layers read is a new tensor
-// for every sum; and what a layer saved goes when it is done, unless another one saved it too.
+// Follows nn/graph_passes.cpp: a layer's gradient is alive until those of its inputs are computed; for an output that several layers read,
+// every sum is a new tensor; what a layer saved is freed when the layer is done, unless another layer saved it too.
 void Activations::count_gradients() {
   const std::vector<bool> trained = which_are_trained();
   std::vector<std::size_t> last_reader(layers_.size());
@@ -174,7 +175,7 @@ void Activations::count_gradients() {
   }
 }
 
-/// What was saved for layer `i` of a unit, and for none of the unit before it.
+/// Bytes saved for layer `i` of a unit, and for no earlier layer of that unit.
 std::int64_t Activations::done_with(std::size_t i, std::size_t first) const {
   std::set<std::size_t> own;
   for (const std::size_t storage : saved_by(i))

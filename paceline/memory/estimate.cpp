@@ -30,17 +30,17 @@ PassSize size_of_pass(const Plan& plan, const Share& share) {
 
 using Passes = std::map<std::pair<std::size_t, std::size_t>, PassBytes>;  // by units
 
-/// What ranks of a pipeline's stages hold, whatever units these have.
+/// What the ranks of a pipeline hold, whichever units their stages have.
 class Ranks {
  public:
-  /// `passes`: those of these activations and of the plan's recomputation that were counted before.
+  /// `passes`: a cache for these activations and the plan's recomputation.
   Ranks(const Plan& plan, const Share& share, const Activations& activations, Passes& passes)
       : plan_(plan), share_(share), activations_(activations), passes_(passes) {
     for (int rank = 0; rank < plan.pipeline; ++rank) in_flight_.push_back(in_flight(rank));
   }
 
-  /// Of a virtual stage that keeps within its part of the limit: whether it may consist of these units. Stages differ in how many
-  /// micro-batches are in flight alone, so how many of them are possible is counted once for all stages.
+  /// Whether a virtual stage may consist of these units without exceeding its part of the limit. Stages differ only in the number of
+  /// micro-batches in flight, so the largest possible number is computed once for all stages.
   graph::StageFits fits() const {
     const std::size_t count = share_.units.size() + 1;
     return [this, count, known = std::vector<std::int64_t>(count * count, kUnknown)](std::size_t stage, const graph::Units& units) mutable {
@@ -61,7 +61,8 @@ class Ranks {
     return kinds;
   }
 
-  /// No cut can fit: what all stages together hold all the time is more than they may have. What is in flight depends on the cut.
+  /// Whether no cut can fit: the permanent memory of all stages together exceeds the limit. Memory in flight is not counted, since it
+  /// depends on the cut.
   bool hopeless() const { return state({{0, share_.units.size()}}, /*in_flight=*/false).state() > plan_.limit * plan_.pipeline; }
 
  private:
@@ -81,7 +82,8 @@ class Ranks {
     return kind;
   }
 
-  /// Of these units within a virtual stage's part of the limit; below 0 where the rest alone is more. The state is counted soonest.
+  /// How many micro-batches in flight these units allow within a virtual stage's part of the limit; below 0 if the rest alone exceeds it.
+  /// The state is checked first, since it is the cheapest to compute.
   std::int64_t most_in_flight(const graph::Units& units) const {
     const std::int64_t part = plan_.limit / plan_.chunks;
     const Bytes alone = state({units});
@@ -91,7 +93,7 @@ class Ranks {
     return each > 0 ? left * plan_.chunks / each : std::numeric_limits<std::int64_t>::max();
   }
 
-  /// Micro-batches of which a stage holds activations at once.
+  /// The number of micro-batches whose activations a stage holds at the same time.
   std::int64_t in_flight(int rank) const {
     if (plan_.pipeline == 1) return 1;
     const auto& schedule = find(schedule::pipelines(), "parallel.schedule", plan_.schedule).make;
@@ -113,14 +115,14 @@ class Ranks {
     return largest;
   }
 
-  /// Of gradients that travel in bf16: what is sent and what arrives of a bucket, and the sum of the own part (data_parallel/rounded.cpp).
-  /// Otherwise they travel from the arena and into it.
+  /// For gradients that are sent in bf16: the buffers of a bucket for sending and receiving, and the sum of the rank's own part
+  /// (data_parallel/rounded.cpp). Other gradients are sent from the arena and received in it.
   std::int64_t travelling(std::int64_t common, const std::vector<graph::Units>& held) const {
     const std::int64_t bucket = largest_bucket(common, held);
     return 4 * bucket + 4 * divided(bucket, plan_.data);
   }
 
-  /// Its elements: on a GPU all gradients travel at once, from ZeRO's stage 2 on those of a unit (strategies/allreduce_choices.cpp).
+  /// The elements of a bucket: on a GPU all gradients, or, from ZeRO stage 2 on, those of a unit (strategies/allreduce_choices.cpp).
   std::int64_t largest_bucket(std::int64_t common, const std::vector<graph::Units>& held) const {
     const std::int64_t unit = largest_in(share_.parameters, held);
     if (plan_.zero == 3 || (plan_.zero == 2 && plan_.gpu)) return unit;
@@ -135,7 +137,7 @@ class Ranks {
     return std::ranges::any_of(held, [&](const graph::Units& range) { return range.first <= unit && unit < range.last; });
   }
 
-  /// A tied table: the stage of the head has a copy and its gradient, which travels to the stage of the table.
+  /// A tied embedding table: the head's stage has a copy of it and a gradient, which it sends to the table's stage.
   void add_copy(const std::vector<graph::Units>& held, Bytes& bytes) const {
     if (!share_.tied || has(held, share_.tied->table) == has(held, share_.tied->head)) return;
     const std::int64_t elements = share_.tied->elements;
@@ -143,13 +145,13 @@ class Ranks {
     else bytes[Category::parameters] += plan_.product * elements, bytes[Category::gradients] += plan_.gradient() * elements;
   }
 
-  /// Elements of the table's unit, which come and go with the head's as well.
+  /// The elements of the table's unit, which are also gathered and released together with the head's.
   std::int64_t borrowed(const std::vector<graph::Units>& held) const {
     const bool both = share_.tied && has(held, share_.tied->table) && has(held, share_.tied->head);
     return both ? share_.parameters[share_.tied->table] : 0;
   }
 
-  /// Parameters, gradients, masters and moments; `in_flight`: with what stages 2 and 3 of ZeRO's gather and reduce at a time.
+  /// Parameters, gradients, masters and moments; `in_flight`: including what ZeRO stages 2 and 3 gather and reduce at a time.
   Bytes state(const std::vector<graph::Units>& held, bool in_flight = true) const {
     Bytes bytes;
     const std::int64_t count = sum_in(share_.parameters, held);
@@ -163,21 +165,22 @@ class Ranks {
     const int stage_of_updates = plan_.shared_updates ? std::max(plan_.zero, 1) : plan_.zero;
     const auto shared = [&](int stage, std::int64_t all) { return stage_of_updates >= stage ? divided(all, plan_.data) : all; };
     const bool apart = plan_.data > 1, travels = apart && in_flight;
-    const std::int64_t gathered = units[0] + units[1] + borrowed(held);  // of which the own part is there anyway
+    const std::int64_t gathered = units[0] + units[1] + borrowed(held);  // of which the rank's own part is always present
     bytes[Category::parameters] = plan_.storage * (shared(3, count) + (travels && plan_.zero >= 3 ? gathered - gathered / plan_.data : 0));
     bytes[Category::parameters] = std::min(bytes[Category::parameters], plan_.storage * count);
-    // Beside the own part, stage 2 has the unit that goes back, a bucket that is not full yet and one that is being reduced; stage 3 units.
+    // In addition to its own part, a rank holds under stage 2 the unit whose backward pass runs, a bucket that is not full yet and one that
+    // is being reduced; under stage 3, units.
     const std::int64_t bucket = plan_.bucket / plan_.gradient();
     const std::int64_t largest = plan_.gpu ? units[0] + units[1] : plan_.zero == 2 ? units[0] + 2 * bucket : units[0];
     const std::int64_t reduced = std::min(count, largest + borrowed(held));
     const std::int64_t master = (plan_.storage < 4 ? 4 : 0) + (plan_.gradient() < 4 ? 4 : 0);
-    const bool kept_there = (plan_.gradient() < 4 || plan_.offload) && apart && plan_.zero >= 2;  // the sum of the own part's gradients
+    const bool kept_there = (plan_.gradient() < 4 || plan_.offload) && apart && plan_.zero >= 2;  // sums of the rank's own gradients
     bytes[Category::gradients] = plan_.gradient() * ((kept_there ? 0 : shared(2, count)) + (travels && plan_.zero >= 2 ? reduced : 0));
     bytes[Category::masters] = master * shared(1, count);
     bytes[Category::moments] = 4 * plan_.moments * shared(1, count);
     bytes[Category::buffers] += 4 * sum_in(share_.statistics, held);
     add_copy(held, bytes);
-    // What a worker has for itself; from stage 2 on its gradients are moved to the place of their sum, unit by unit.
+    // Parameters that only this worker has. From stage 2 on, their gradients are moved to where they are summed, unit by unit.
     const std::int64_t own = sum_in(share_.spread, held), moved = plan_.zero >= 2 ? largest_in(share_.spread, held) : 0;
     bytes[Category::parameters] += plan_.storage * own;
     bytes[Category::gradients] += plan_.gradient() * ((kept_there ? 0 : own) + moved);
@@ -187,13 +190,13 @@ class Ranks {
       bytes[Category::host] = (4 * plan_.moments + 8) * (shared(1, count) + own);
       bytes[Category::masters] = bytes[Category::moments] = 0;
     }
-    // What the products read; under stage 3 a copy comes and goes with its unit.
+    // The copies that matrix products read; under stage 3, a copy lives as long as its unit is gathered.
     const std::int64_t copied = travels && plan_.zero >= 3 ? std::min(count, gathered) : count;
     if (plan_.copies()) bytes[Category::parameters] += plan_.product * (copied + own);
     return bytes;
   }
 
-  /// What travels to the experts of the largest such layer, and what comes: of every slot its features.
+  /// What is sent to and received from the experts of the largest such layer: the features of every slot.
   std::int64_t exchanged(const graph::Units& units) const {
     const std::int64_t most = plan_.data > 1 ? largest_in(share_.slots, {units}) : 0;
     return 2 * most * samples_of_pass(plan_) * plan_.product;
@@ -223,7 +226,7 @@ class Ranks {
   const Plan& plan_;
   const Share& share_;
   const Activations& activations_;
-  Passes& passes_;                       // a cut tries the same units as many stages
+  Passes& passes_;                       // a search for cuts asks for the same units as part of many stages
   std::vector<std::int64_t> in_flight_;  // by rank
 };
 

@@ -1,5 +1,5 @@
-// Where the memory of a training run goes, by formulas: for each kind of rank and each category what a mesh, a stage of ZeRO's, the type of
-// storage and recomputation make of a network. No LibTorch: a planner reads the same numbers. docs/memory.md explains them.
+// Where the memory of a training run goes, by formulas: for each kind of rank and each category, the bytes of a network with a given mesh,
+// ZeRO stage, storage type and recomputation. No LibTorch, so that the planner can use the same numbers. docs/memory.md explains them.
 //
 // M parameters, s bytes of a stored parameter (4; 2 in fp16 and bf16), g of a stored gradient (s, or 4), d data-parallel ranks, per rank of
 // the pipeline and tensor axes:
@@ -10,8 +10,8 @@
 //   masters       8 M      8 M/d     8 M/d     8 M/d           4 for parameters in fp32 where s = 2, 4 for gradients where g = 2
 //   moments       4 k M    4 k M/d   4 k M/d   4 k M/d         k: of the optimizer (Adam 2, momentum 1)
 //
-// Offloaded, masters and moments are (8 + 4 k) M, or M/d from stage 1 on, in host memory: parameters, gradients and moments in fp32. On a
-// GPU, gradients from stage 2 on have the two largest units.
+// With offloading, masters and moments take (8 + 4 k) M of host memory, or (8 + 4 k) M/d from stage 1 on: parameters, gradients and moments
+// in fp32. On a GPU, gradients from stage 2 on include the two largest units.
 #pragma once
 
 #include <array>
@@ -40,11 +40,11 @@ struct Bytes {
   std::int64_t state() const;  // parameters, gradients, masters and moments
 };
 
-/// What a compressor of gradients holds beside them, in bytes.
+/// The memory of a gradient compressor, in bytes.
 struct Compression {
-  double kept = 0;   // for each parameter, from step to step: what was not sent, say
+  double kept = 0;   // for each parameter, from step to step: the residual, for example
   double codes = 0;  // for each element of the largest bucket
-  double each = 0;   // the same for each data-parallel rank, whose codes all arrive
+  double each = 0;   // the same, times the data-parallel ranks, since the codes of all of them arrive
 
   std::int64_t bytes(std::int64_t parameters, std::int64_t bucket, int data) const {
     return static_cast<std::int64_t>(kept * static_cast<double>(parameters) + (codes + each * data) * static_cast<double>(bucket));
@@ -52,56 +52,56 @@ struct Compression {
   bool operator==(const Compression&) const = default;
 };
 
-/// What decides how much a rank holds.
+/// The settings that determine how much memory a rank needs.
 struct Plan {
   int data = 1, pipeline = 1, tensor = 1, zero = 0;
-  std::int64_t samples = 1;        // of a step, for one data-parallel rank, the largest where they differ
-  std::int64_t batch = 0;          // of a step, for all of them; 0: as many for each
-  std::int64_t micro_batches = 1;  // that they come in
+  std::int64_t samples = 1;        // of a step, for one data-parallel rank; the largest if ranks differ
+  std::int64_t batch = 0;          // of a step, for all data-parallel ranks; 0: `samples` for each
+  std::int64_t micro_batches = 1;  // per step
   std::string schedule = "1f1b";   // of the pipeline
   int chunks = 1;                  // of the network on each rank of an interleaved one
-  std::vector<double> times = {};  // that units take, measured; empty: counted
-  std::int64_t limit = 0;          // bytes that a rank may need, which the cut into stages obeys; 0: none
+  std::vector<double> times = {};  // of the units, measured; empty: counted operations are used
+  std::int64_t limit = 0;          // bytes that a rank may need; the cut into stages respects it. 0: no limit
   bool sequence = false;           // the tensor axis shares positions, too
   std::string hybrid = "none";     // layers that data-parallel ranks share (graph/hybrid.h)
   bool shared_updates = false;     // data-parallel ranks share moments and masters without ZeRO as well
-  bool gpu = false;                // pages come and go two units at a time, gradients travel in one bucket
-  bool offload = false;            // masters, moments and their gradients lie in host memory, beside a GPU
+  bool gpu = false;                // pages are mapped and released two units at a time; gradients are sent in one bucket
+  bool offload = false;            // GPU: masters, moments and their gradients are in host memory
   std::int64_t storage = 4;        // bytes of a stored parameter
-  bool fp32_gradients = false;     // whatever parameters are stored in; otherwise gradients are stored like them
-  std::int64_t product = 4;        // bytes of an operand of the products, and of activations
-  bool fp16 = false;               // what is stored; no products are made in it
+  bool fp32_gradients = false;     // gradients are stored in fp32; otherwise in the type of the parameters
+  std::int64_t product = 4;        // bytes of an operand of a matrix product, and of an activation
+  bool fp16 = false;               // parameters are stored in fp16, in which no products are computed
   int moments = 2;                 // fp32 tensors that the optimizer keeps for each parameter
   std::string recompute = "none";
   Kernels kernels = {};
-  std::int64_t bucket = 8 << 20;  // bytes that travel at a time
-  bool bf16_gradients = false;    // they travel in bf16, from buffers of their own, and are added in fp32
+  std::int64_t bucket = 8 << 20;  // bytes that are sent at a time
+  bool bf16_gradients = false;    // gradients are sent in bf16, from separate buffers, and added in fp32
   Compression compression = {};   // with several data-parallel ranks
 
   int ranks() const { return data * pipeline * tensor; }
   std::int64_t gradient() const { return fp32_gradients ? 4 : storage; }  // bytes of a stored one
-  /// Whether the products read copies of the parameters, in another type than these are stored in.
+  /// Whether matrix products read copies of the parameters, in another type than the stored one.
   bool copies() const { return fp16 || product != storage; }
 };
 
-/// Ranks that hold the same: those of a pipeline's stage.
+/// Ranks with the same memory: those of a pipeline stage.
 struct RankKind {
   std::string name;  // "stage 1 of 2", "every rank"
   int ranks = 1;
   std::vector<graph::Units> held;  // its chunks of the network
   std::int64_t parameters = 0;     // elements, before ZeRO shares them
-  std::int64_t in_flight = 1;      // micro-batches of which it holds activations, each of one chunk
+  std::int64_t in_flight = 1;      // micro-batches whose activations it holds, each for one chunk
   Bytes bytes;
 };
 
-/// What many plans of one network need: keeps what they have in common, so that thousands of them are cheap. The network outlives it. Not
-/// thread-safe.
+/// Estimates many plans of one network. Caches what they have in common, so that thousands of them are cheap. The network must outlive it.
+/// Not thread-safe.
 class Estimator {
  public:
   explicit Estimator(const graph::Graph& graph);
   ~Estimator();
 
-  /// As the functions below.
+  /// Like the functions below.
   std::vector<graph::Units> cut_stages(const Plan& plan) const;
   std::vector<RankKind> estimate(const Plan& plan, const std::vector<graph::Units>& stages = {}) const;
 
@@ -110,23 +110,23 @@ class Estimator {
   std::unique_ptr<Kept> kept_;
 };
 
-/// The units of each virtual stage of the pipeline: of the cuts that the limit allows, the one whose slowest stage is fastest. Where none
-/// fits, the fastest of all; its estimated memory then exceeds the limit. ConfigError if there are more stages than units.
+/// The units of each virtual stage of the pipeline: of the cuts that the limit allows, the one whose slowest stage is fastest. If none
+/// fits, the fastest of all cuts, whose estimated memory then exceeds the limit. ConfigError if there are more stages than units.
 std::vector<graph::Units> cut_stages(const graph::Graph& graph, const Plan& plan);
 
-/// `stages`: as cut_stages() has them, which makes them where they are empty.
+/// `stages`: the result of cut_stages(), which is called if they are empty.
 std::vector<RankKind> estimate(const graph::Graph& graph, const Plan& plan, const std::vector<graph::Units>& stages = {});
-/// The kind that holds most.
+/// The kind that needs the most memory.
 const RankKind& largest(const std::vector<RankKind>& kinds);
 
-/// As the decks count, for fp16 and Adam: 2M parameters, 2M gradients, and 16M of fp32 gradients, variance, momentum and parameters.
+/// The count of the slides, for fp16 and Adam: 2M parameters, 2M gradients, and 16M of fp32 gradients, variance, momentum and parameters.
 struct SlidesCount {
   std::int64_t parameters = 0, gradients = 0, optimizer = 0;
   std::int64_t total() const { return parameters + gradients + optimizer; }
 };
 SlidesCount slides_count(std::int64_t parameters, int zero, int workers);
 
-/// "1.23 GB", "20 GB": three digits, powers of ten as the decks have them.
+/// "1.23 GB", "20 GB": three digits, and powers of ten, as in the slides.
 std::string readable(std::int64_t bytes);
 
 }  // namespace paceline::memory

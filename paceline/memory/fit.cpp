@@ -24,8 +24,8 @@ std::string mesh_of(const Plan& plan) {
   return text;
 }
 
-/// What the command line would say to get from one plan to another. A mesh is written out, and so is the number of workers where it
-/// changes: as flags, they replace whatever the recipe and other flags say.
+/// The flags and settings that turn one plan into another. A mesh is written out, and so is the number of workers if it changes: as flags,
+/// they override the recipe.
 std::string settings_between(const Plan& before, const Plan& after) {
   std::vector<std::string> words;
   if (after.ranks() != before.ranks()) words.push_back(fmt::format("--workers {}", after.ranks()));
@@ -41,7 +41,7 @@ std::vector<std::string> recomputations(const Plan& plan) {
   return {"all"};
 }
 
-/// The numbers of ranks that are tried: those of the plan, and the 2ⁿ- and 3·2ⁿ-fold.
+/// The numbers of ranks to try: that of the plan, multiplied by 2ⁿ and 3·2ⁿ.
 std::vector<int> rank_counts(int ranks) {
   std::vector<int> counts = {ranks};
   for (int power = 2; power * ranks <= kMostRanks; power *= 2) {
@@ -52,7 +52,7 @@ std::vector<int> rank_counts(int ranks) {
 }
 
 std::vector<Plan> meshes(const Plan& plan, int ranks) {
-  const int most = plan.hybrid == "none" ? ranks : 1;  // a hybrid goes with the data axis alone
+  const int most = plan.hybrid == "none" ? ranks : 1;  // a hybrid only works with the data axis
   const std::int64_t batch = plan.batch > 0 ? plan.batch : plan.samples * plan.data;
   std::vector<Plan> plans;
   for (int tensor = 1; tensor <= most; ++tensor)
@@ -66,7 +66,7 @@ std::vector<Plan> meshes(const Plan& plan, int ranks) {
   return plans;
 }
 
-/// Everything that is tried, the nearest first: on the same ranks, then on more of them, and there what changes least.
+/// All candidates, the nearest first: on the same ranks, then on more ranks, with the smallest change first.
 std::vector<Plan> candidates(const Plan& plan) {
   std::vector<Plan> plans;
   for (const int ranks : rank_counts(plan.ranks()))
@@ -83,7 +83,7 @@ std::vector<Plan> candidates(const Plan& plan) {
   return plans;
 }
 
-/// Ranks that share memory may differ in what they need of it.
+/// Ranks that share memory may need different amounts of it.
 bool fits(const Need& need, const Limit& limit, int ranks) { return (limit.places > 0 ? need.mean : need.bytes) <= limit.of_rank(ranks); }
 
 }  // namespace

@@ -23,7 +23,7 @@ Share share_of(const graph::Graph& graph, const Plan& plan) {
       hybrid ? graph::hybrid_split(graph, plan.hybrid, plan.data, plan.batch > 0 ? plan.batch : plan.samples * plan.data)
              : graph::tensor_split(graph, plan.tensor, plan.sequence && plan.tensor > 1);
   const auto end = static_cast<std::size_t>(graph.logits()) + 1;
-  // A part of the channels of the whole batch is as large as all channels of a worker's samples.
+  // Part of the channels for the whole batch is as large as all channels for one worker's samples.
   for (std::size_t i = 0; i < end; ++i) {
     const graph::Layer& whole = graph.layers()[i];
     graph::Layer& local = share.layers.emplace_back(hybrid ? whole : graph::local_layer(graph, split, i, 0));

@@ -1,4 +1,4 @@
-// What one rank of the tensor axis has of a network: layers, units, elements of parameters.
+// The part of a network that one rank of the tensor axis has: layers, units, numbers of parameters.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@ struct Share {
   std::vector<graph::Layer> layers;  // up to the logits
   std::vector<graph::Unit> units;
   std::vector<std::int64_t> parameters, statistics;  // by unit: elements
-  std::vector<std::int64_t> spread;                  // by unit: elements of which every data-parallel worker has others
-  std::vector<std::int64_t> slots;                   // by unit: features of all slots of its largest layer of experts
+  std::vector<std::int64_t> spread;  // by unit: parameters that differ on every data-parallel worker (experts, shared layers)
+  std::vector<std::int64_t> slots;   // by unit: features of all slots of its largest expert layer
   struct Tied {
     std::size_t table = 0, head = 0;  // units
     std::int64_t elements = 0;        // of the table
   };
   std::optional<Tied> tied = {};  // embeddings
-  bool split_loss = false;        // the logits are those of a part of the classes
+  bool split_loss = false;        // the rank has the logits of only some classes
 };
 Share share_of(const graph::Graph& graph, const Plan& plan);
 

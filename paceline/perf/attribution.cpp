@@ -56,7 +56,7 @@ class Attribution {
       const PlayedAction& played = at(because);
       const double began = std::max(from, std::min(until, played.begin));
       const int own = because - first_;
-      if (own < 0 || own >= std::ssize(program_)) {  // another stage's: its message is on its way, or it is not ready yet
+      if (own < 0 || own >= std::ssize(program_)) {  // an action of another stage: its message is in flight, or it is not ready yet
         if (action_at(because).kind == Action::Kind::communicate) split.exposed[Axis::pipeline] += until - began, until = began;
         break;
       }

@@ -6,8 +6,8 @@
 
 namespace paceline::perf {
 
-/// What the stage's compute lane did; and while it did nothing, what it waited for, back along the actions that let one another begin. Adds
-/// up to the play's seconds.
+/// What the stage's compute lane did and, while it was idle, what it waited for, found by following `because` backwards. The parts add up
+/// to the seconds of the play.
 Split split_of(const Play& play, std::span<const schedule::Program> stages, int stage);
 
 }  // namespace paceline::perf

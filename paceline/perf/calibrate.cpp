@@ -16,16 +16,16 @@ namespace paceline::perf {
 namespace {
 
 constexpr const char* kLaunch = "launch of an operation";
-constexpr double kLaunches[] = {5e-6, 30e-6, 100e-6};  // s, where the fit begins
-constexpr double kNoise = 0.04;                        // that a good model has left
+constexpr double kLaunches[] = {5e-6, 30e-6, 100e-6};  // s: starting points of the fit
+constexpr double kNoise = 0.04;                        // relative error that remains even with a good model
 
 struct Model {
   Cluster cluster;
-  double half_flops = 0;  // of products that reach half of the peak
+  double half_flops = 0;  // size of a product that reaches half of the peak
   Overheads overheads;
 };
 
-/// One fitted number: where it lies in the model, and how far it may move from where it starts.
+/// One fitted number: its place in the model, and how far it may move from its starting point.
 struct Knob {
   const char *name, *unit;
   double spread;
@@ -44,7 +44,7 @@ constexpr Knob kKnobs[] = {
     {"logits take longer by", "times", 1, [](Model& model) -> double& { return model.overheads.vocabulary; }},
 };
 
-/// Shares of the peak by size, on the curve size / (size + half).
+/// The reached share of the peak by size: size / (size + half).
 Efficiency efficiency_of(double half) {
   Efficiency made{.points = {}, .source = Source::measured};
   for (double flops = 1e5; flops < 1e15; flops *= 4) made.points.push_back({flops, flops / (flops + half)});
@@ -77,7 +77,7 @@ Model model_of(const Model& start, const std::vector<double>& values) {
   return model;
 }
 
-/// Everything fitted says so in a cluster file.
+/// Marks all fitted values as such in the cluster file.
 void mark(Cluster& cluster) {
   Device& device = cluster.device;
   for (Quantity* each : {&device.fp16.flops, &device.bf16.flops, &device.memory_bandwidth, &device.launch, &device.update_bandwidth,
@@ -145,7 +145,7 @@ Regret regret_of(const TableQuestion& question, const std::vector<double>& predi
   return regret;
 }
 
-/// The first of a random order decide the fit.
+/// The first rows of a random order are used for the fit.
 std::vector<std::size_t> drawn(const TableQuestion& question) {
   const auto all = question.steps.size();
   const auto count = static_cast<std::size_t>(std::llround(question.fraction * static_cast<double>(all)));
@@ -179,7 +179,7 @@ TableVerification verify_table(const TableQuestion& question) {
     for (std::size_t i = 0; i < rows.size(); ++i) errors[i] = std::log(errors[i] / question.steps[rows[i]].seconds);
     return errors;
   };
-  // Where launches bound every pass, or none, the errors do not say by how much: begin at both ends and between.
+  // If launches bound all passes, or none, errors do not depend on the launch time. So several starting points are tried.
   Fitted fitted{.values = {}, .rounds = 0, .cost = std::numeric_limits<double>::infinity()};
   for (const double launch : kLaunches) {
     for (FitParameter& parameter : parameters)

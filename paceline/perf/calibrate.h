@@ -1,6 +1,6 @@
-// Fits a cluster to measured steps of transformers (step_table.h), so that the planner's own model predicts them: the step programs that
-// the strategies state, costed by CostModel with the roofline of a device whose speeds are fitted. A few numbers are fitted, each of which
-// a cluster file has or could have; a part of the rows decides them, and the others say how good they are.
+// Fits a cluster to measured steps of transformers (step_table.h), so that the planner's own model predicts them: the strategies' step
+// programs, costed by CostModel with the roofline of a device whose speeds are fitted. Only a few numbers are fitted, each of which a
+// cluster file has or could have. Some of the rows are used for the fit; the others show how good it is.
 #pragma once
 
 #include <optional>
@@ -18,24 +18,24 @@ struct CalibratedValue {
   std::string unit;
 };
 
-/// What a framework adds to the work of a device, whatever the network's description says.
+/// Work of a framework that the network's description does not contain.
 struct Overheads {
   double step_s = 0;      // of every step
-  double vocabulary = 1;  // how many times longer the logits' products take than others of their size
+  double vocabulary = 1;  // the time of the logits' products relative to other products of their size
 };
 
 struct Calibration {
-  Cluster cluster;  // its device and links are fitted
+  Cluster cluster;  // with fitted device and links
   Overheads overheads;
   int rounds = 0;  // of the fit
   std::vector<CalibratedValue> values;
 };
 
-/// How predictions differ from what was measured, as shares of that.
+/// Errors of predictions, relative to the measured times.
 struct PredictionErrors {
   std::size_t rows = 0;
   double mean = 0, percentile90 = 0, worst = 0;  // without signs
-  double bias = 0;                               // mean with signs: above 0, predictions are too long
+  double bias = 0;                               // signed mean; above 0: predictions are too long
   std::int64_t worst_line = 0;
 };
 /// Rows with the same value of one column.
@@ -44,17 +44,17 @@ struct GroupError {
   std::int64_t value = 0;
   PredictionErrors errors;
 };
-/// What is lost where the plan with the shortest predicted time is taken, over the networks, batches and numbers of GPUs for which several
-/// plans were measured.
+/// The loss from choosing the plan with the shortest predicted time, over the networks, batches and numbers of GPUs for which several plans
+/// were measured.
 struct Regret {
   std::size_t questions = 0;
-  double mean = 0, worst = 0;  // of the measured time, against the best measured plan
-  double top3_mean = 0;        // where the best three are measured, as `--probe-top 3` does
+  double mean = 0, worst = 0;  // share of the measured time, relative to the best measured plan
+  double top3_mean = 0;        // if the three best predictions are measured, as with `--probe-top 3`
 };
 
 struct TableVerification {
   Calibration calibration;
-  PredictionErrors fitted, others;  // rows that the fit saw, and those that it did not
+  PredictionErrors fitted, others;  // of rows that were used for the fit, and of the others
   std::vector<GroupError> groups;   // of the others
   Regret regret;                    // over all rows
   std::vector<double> predicted;    // by row of the table, seconds
@@ -63,13 +63,13 @@ struct TableVerification {
 
 struct TableQuestion {
   std::vector<MeasuredStep> steps;
-  double fraction = 0.1;  // of the rows, drawn at random, decide the fit
+  double fraction = 0.1;  // share of the rows, drawn at random, that is used for the fit
   std::uint64_t seed = 1;
-  Cluster cluster;  // where the fit starts
+  Cluster cluster;  // starting point of the fit
   Programs allreduce = nullptr;
 };
 
-/// ConfigError if the fraction leaves fewer rows than there are numbers to fit, or none to verify.
+/// ConfigError if the fraction leaves too few rows to fit all numbers, or none to check them with.
 TableVerification verify_table(const TableQuestion& question);
 
 }  // namespace paceline::perf

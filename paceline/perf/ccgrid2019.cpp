@@ -14,13 +14,13 @@
 namespace paceline::perf {
 namespace {
 
-// The slides name what they sweep, not from where to where.
+// The slides name the swept value, but not its range.
 constexpr std::int64_t kBatches[] = {1, 2, 5, 10, 20, 40, 60, 120, 240};
 constexpr double kFactors[] = {0.125, 0.25, 0.5, 1, 2, 4, 8};
 constexpr std::int64_t kFusedBytes[] = {0, 1'000'000, 4'000'000, 16'000'000, 64'000'000, 256'000'000, 1'024'000'000};
 constexpr std::int64_t kSlidesBatches[] = {10, 60};
-constexpr std::int64_t kMostScheduled = 1024;  // ranks whose steps are made: a ring has P² of them
-constexpr std::int64_t kPartElements = 4096;   // of a rank's part of a chunk, so that whatever is halved stays whole
+constexpr std::int64_t kMostScheduled = 1024;  // the largest number of ranks whose steps are listed: a ring has P² steps
+constexpr std::int64_t kPartElements = 4096;   // elements of a rank's part of a chunk, divisible often enough by two
 
 graph::Graph network_graph(const std::string& network) {
   graph::ModelConfig config;
@@ -44,7 +44,7 @@ void scale_links(Cluster& cluster, double factor) {
   cluster.between.bandwidth.value *= factor;
 }
 
-/// Powers of two up to four times the cluster's own number, which stands in for the one that is nearest to it.
+/// Powers of two up to four times the cluster's own number, which replaces the power nearest to it.
 std::set<std::int64_t> process_counts(std::int64_t own) {
   std::set<std::int64_t> counts = {own};
   for (std::int64_t count = 2; count <= 4 * own; count *= 2)

@@ -1,5 +1,5 @@
 // The scalability study of Castelló, Dolz, Quintana-Ortí and Duato ("Theoretical scalability analysis of distributed deep convolutional
-// neural networks", CCGRID 2019), recomputed: four networks, sweeps around one point, and what becomes of the slides' conclusions.
+// neural networks", CCGRID 2019), recomputed: four networks, sweeps around one point, and whether the slides' conclusions hold.
 // docs/results/ccgrid2019.md has the results.
 #pragma once
 
@@ -19,7 +19,7 @@ struct StudyOptions {
   OutputTraffic traffic = OutputTraffic::once;
 };
 
-/// One step at one point: everything as the options say but for what `sweep` names.
+/// One step at one point: everything is as in the options, except for the swept value.
 struct StepRow {
   std::string sweep, network;
   Topology topology = Topology::star;
@@ -28,7 +28,7 @@ struct StepRow {
   double flops_per_s = 0, memory_bytes_per_s = 0, link_bytes_per_s = 0;
   StepTime time;
 
-  double swept() const;  // the value of what is swept
+  double swept() const;  // the swept value
 };
 
 struct IntensityRow {
@@ -39,11 +39,11 @@ struct IntensityRow {
   Intensity value;
 };
 
-/// Gradients that wait for each other until this many bytes have come together, on a star.
+/// Fused allreduces on a star: gradients are collected until there are this many bytes.
 struct FusionRow {
   std::string network;
   Method method = Method::mst;
-  std::int64_t bytes = 0;  // 0: an allreduce a layer
+  std::int64_t bytes = 0;  // 0: one allreduce per layer
   StepTime time;
 };
 
@@ -59,7 +59,7 @@ struct ScheduleRow {
 enum class Verdict { yes, no, open };
 std::string_view name_of(Verdict verdict);
 
-/// What the slides say, and what the model says of it.
+/// A statement of the slides, and what the model says about it.
 struct Conclusion {
   std::string statement;
   Verdict verdict = Verdict::open;
@@ -79,7 +79,7 @@ struct Study {
   std::vector<Conclusion> conclusions;
 };
 
-/// Throws ConfigError for a network that is none, or multiplies nothing.
+/// Throws ConfigError for an unknown network, and for one without matrix products.
 Study run_ccgrid2019(StudyOptions options);
 
 /// "ResNet-50 v2" for the four networks of the slides; others by their key.

@@ -13,7 +13,7 @@ namespace {
 
 Verdict verdict(bool follows) { return follows ? Verdict::yes : Verdict::no; }
 
-/// What a sweep made of the step: its row where the swept value is `factor` times that of the options.
+/// The row of a sweep in which the swept value is `factor` times that of the options.
 const StepRow& row_at(const Study& study, const std::string& network, std::string_view sweep, Method method, double factor) {
   const Cluster& cluster = study.options.cluster;
   double base = static_cast<double>(study.options.batch);
@@ -27,7 +27,7 @@ const StepRow& row_at(const Study& study, const std::string& network, std::strin
   throw InternalError("a study lacks the points that its conclusions are about");
 }
 
-/// By how much a step shrinks where something doubles.
+/// How much shorter a step becomes if a value doubles.
 double gain(const Study& study, const std::string& network, std::string_view sweep, Method method) {
   const double before = row_at(study, network, sweep, method, 1).time.overlapped;
   return 1 - row_at(study, network, sweep, method, 2).time.overlapped / before;

@@ -1,4 +1,4 @@
-// The slides' conclusions, each held against the rows of a study.
+// The slides' conclusions, each checked against the rows of a study.
 #pragma once
 
 #include "paceline/perf/ccgrid2019.h"

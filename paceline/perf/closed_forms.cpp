@@ -9,7 +9,7 @@ double as_double(std::int64_t count) { return static_cast<double>(count); }
 double ceil_lg(std::int64_t count) { return count <= 1 ? 0 : std::bit_width(static_cast<std::uint64_t>(count - 1)); }
 std::int64_t floor_power(std::int64_t count) { return static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(count))); }
 
-/// α, seconds a byte on the link, seconds a reduced byte, ranks, bytes.
+/// α, seconds per byte on the link, seconds per reduced byte, ranks, bytes.
 struct Terms {
   double alpha, byte, g;
   std::int64_t p;
@@ -20,7 +20,7 @@ struct Terms {
 double ring(const Terms& t) { return 2 * as_double(t.p - 1) * t.alpha + t.share() * t.n * (2 * t.byte + t.g); }
 double tree(const Terms& t) { return ceil_lg(t.p) * (2 * (t.alpha + t.n * t.byte) + t.n * t.g); }
 
-/// Ranks beyond a power of two hand their buffer to a neighbour before, and get the result behind.
+/// Ranks beyond a power of two first give their buffer to a neighbour, and get the result at the end.
 double extra(const Terms& t) { return floor_power(t.p) == t.p ? 0 : 2 * (t.alpha + t.n * t.byte) + t.n * t.g; }
 
 double recursive_doubling(const Terms& t) { return ceil_lg(floor_power(t.p)) * (t.alpha + t.n * (t.byte + t.g)) + extra(t); }
@@ -35,16 +35,16 @@ double torus(const Terms& t) {
   return 2 * as_double(sides[0] + sides[1] - 2) * t.alpha + t.share() * t.n * (2 * t.byte + t.g);
 }
 
-/// Every rank sends a part to every other at once, twice.
+/// Every rank sends a part to all other ranks at once, twice.
 double direct(const Terms& t) { return 2 * t.alpha + t.share() * t.n * (2 * t.byte + t.g); }
 
-/// Two trees that share the wires nearly evenly: up and down again, and as much of the bandwidth as NCCL's reach.
+/// Two trees that share the wires nearly evenly: up and down, with the share of the bandwidth that NCCL's trees reach.
 double double_tree(const Terms& t) {
   constexpr double kReached = 0.92;
   return 2 * ceil_lg(t.p) * t.alpha + t.n * (2 * t.byte / kReached + t.g);
 }
 
-/// Of messages that all cross hosts.
+/// For messages that all cross hosts.
 template <double (*formula)(const Terms&)>
 double flat(const schedule::Costs& costs, std::int64_t ranks, double bytes) {
   return formula({costs.between.alpha_s, 1 / costs.between.bytes_per_s, costs.reduce_s_per_byte, ranks, bytes});

@@ -1,4 +1,4 @@
-// Measured collectives: interpolation, and their text in a cluster file.
+// Measured collectives: interpolation, and conversion from and to the text of a cluster file.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -1,4 +1,4 @@
-// The share of a device's peak that is reached, by size: interpolation, and its text in a cluster file.
+// The share of a device's peak that is reached, by size: interpolation, and conversion from and to the text of a cluster file.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -37,7 +37,7 @@ double share_of(std::string_view text) {
   return all.ends_with('%') ? positive(all.substr(0, all.size() - 1)) / 100 : 0;
 }
 
-/// What read back and divided by 100 is the same share: 0.413 · 100 need not be 41.3.
+/// A percentage that, read back and divided by 100, is the same share: 0.413 · 100 need not be 41.3.
 double percent_of(double share) {
   const double rounded = std::round(share * 1e5) / 1e3, product = share * 100;
   for (const double percent : {rounded, product, std::nextafter(product, 0), std::nextafter(product, 200)})

@@ -1,4 +1,4 @@
-// Reads cluster files, with the file, line and key in every refusal. cluster_text.cpp writes them.
+// Reads cluster files. Every error names the file, line and key. cluster_text.cpp writes them.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -24,20 +24,20 @@ constexpr std::string_view kLinkPrefix = "link.", kCollectivePrefix = "collectiv
 
 constexpr std::string_view kEfficiencyExample = "1 Mflop: 41%, 1 Gflop: 93% (measured)";
 
-/// [device.bf16] and its like; null for any other section.
+/// The section [device.bf16] or one like it; null for any other.
 Speed* speed_named(Device& device, std::string_view section) {
   if (section == "device.tf32") return &device.tf32;
   if (section == "device.bf16") return &device.bf16;
   return section == "device.fp16" ? &device.fp16 : nullptr;
 }
 
-/// A key whose text is more than text.
+/// A key whose text must be parsed.
 struct Parsed {
   std::function<void(std::string_view)> read;
   std::string example;
 };
 
-/// One section of the file while it is read: plain keys are a Section's, the others have a reader.
+/// One section of the file while it is read: plain keys belong to a Section, the others have a reader.
 struct Part {
   explicit Part(std::string name) : plain(std::move(name), "") {}
 
@@ -64,7 +64,7 @@ struct Part {
 
   Section plain;
   std::map<std::string, Parsed> parsed;
-  std::deque<std::string> texts;                           // what parsed keys stand for in `plain`, so that it knows all keys
+  std::deque<std::string> texts;                           // placeholders for parsed keys in `plain`, so that it knows all keys
   std::vector<std::string> missing;                        // required keys that have not been read yet
   std::int64_t line = 0;                                   // of the heading; 0: the file has none
   std::map<std::string, std::int64_t, std::less<>> lines;  // of the keys that were read
@@ -73,7 +73,7 @@ struct Part {
 Blocks parse_blocks(std::string_view text) {
   const auto open = std::min(text.find('('), text.size());
   const std::vector<std::string> sizes = items_of(text.substr(0, open), 'x');
-  // The words of a source are those of any quantity.
+  // A source is written like that of any quantity.
   const Source source = parse_quantity(fmt::format("1 B {}", text.substr(open)), Dimension::bytes).source;
   std::vector<std::int64_t> numbers;
   for (const std::string& size : sizes) {
@@ -85,7 +85,7 @@ Blocks parse_blocks(std::string_view text) {
   return {numbers[0], numbers[1], numbers[2], source};
 }
 
-/// A name that stands in a file as it is.
+/// A name that needs no quotes in a file.
 void refuse_odd_name(std::string_view name, std::string_view whose) {
   const auto plain = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; };
   if (!std::ranges::all_of(name, plain))
@@ -254,7 +254,7 @@ class Reader {
     throw InternalError("unreachable");
   }
 
-  /// Devices and hosts to their links. A class of which there is none takes the other's.
+  /// Assigns links to the inside of hosts and to the network. If the file has only one class, it is used for both.
   void connect() {
     const bool alone = cluster_.processes() == 1;
     if (alone && between_.empty())

@@ -1,4 +1,5 @@
-// The built-in clusters. Values marked spec stand in public data sheets, named beside them; latencies that no data sheet has are defaults.
+// The built-in clusters. Values marked spec are from public data sheets, which are named next to them; latencies, which no data sheet has,
+// are defaults.
 #include "paceline/perf/cluster.h"
 
 namespace paceline::perf {
@@ -33,12 +34,12 @@ struct GpuHosts {
   const char *name, *device;
   std::int64_t hosts, devices, rails;
   double tflops, memory_bandwidth, memory;  // Tflop/s in fp32, GB/s, GB
-  double nvlink, network;                   // GB/s in one direction; Gb/s of one rail
-  double tf32 = 0, bf16 = 0, fp16 = 0;      // Tflop/s of dense products, in tensor cores where there are any; 0: no faster than fp32
+  double nvlink, network;                   // nvlink: GB/s in one direction; network: Gb/s of one rail
+  double tf32 = 0, bf16 = 0, fp16 = 0;      // Tflop/s of dense products, in tensor cores if there are any; 0: no faster than fp32
   double host_link = 16;                    // GB/s in one direction: PCIe 3.0 ×16
 };
 
-// Nobody measured their products, so peaks are assumed; their blocks are large enough for these to be reached in tensor cores.
+// Their products were not measured, so peaks are assumed; the blocks are large enough for tensor cores to reach them.
 Cluster gpu_hosts(const GpuHosts& of) {
   const auto speed = [](double tflops) { return tflops > 0 ? Speed{.flops = spec(tflops * kTera)} : Speed{}; };
   return {.name = of.name,
@@ -64,7 +65,7 @@ Cluster gpu_hosts(const GpuHosts& of) {
 
 // Tesla P100 SXM2 data sheet; hosts and network of Horovod's paper (128 servers of four Pascal GPUs, 25 Gb/s). No data sheet has the speed
 // of convolutions: these are fitted to the throughputs of whole networks that TensorFlow published for one P100 (tf_cnn_benchmarks, 2017),
-// and lie beyond the peak where Winograd's algorithm needs fewer multiplications than are counted.
+// and exceed the peak where Winograd's algorithm needs fewer multiplications than are counted.
 Cluster p100() {
   Cluster cluster = gpu_hosts({"p100", "p100_sxm2", 128, 4, 1, 10.6, 732, 16, 80, 25, 0, 0, 21.2});
   cluster.device.convolutions = {.points = {{1e9, 0.35}, {10e9, 0.5}, {200e9, 1.6}}, .source = Source::standard};
@@ -76,7 +77,7 @@ Cluster v100() { return gpu_hosts({"v100", "v100_sxm2", 32, 8, 4, 15.7, 900, 32,
 Cluster h100() { return gpu_hosts({"h100", "h100_sxm", 128, 8, 8, 67, 3350, 80, 450, 400, 494.5, 989, 989, 64}); }
 Cluster h200() { return gpu_hosts({"h200", "h200_sxm", 128, 8, 8, 67, 4800, 141, 450, 400, 494.5, 989, 989, 64}); }
 
-/// One host whose devices are the cores of its processor, each with its share of the memory.
+/// A single host whose devices are the cores of its processor, each with its share of the memory.
 Cluster cores(const char* name, std::int64_t count, Quantity flops, Quantity bandwidth, Quantity memory) {
   const Link shared{.name = "memory", .latency = standard(1 / kMicro), .bandwidth = standard(10 * kGiga)};
   return {.name = name,

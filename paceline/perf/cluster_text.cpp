@@ -7,7 +7,7 @@
 namespace paceline::perf {
 namespace {
 
-/// A line of the file, where the value is known.
+/// A line of the file, if the value is known.
 std::string optional_line(const char* key, const Quantity& quantity, Dimension dimension) {
   return quantity.value > 0 ? fmt::format("{} = \"{}\"\n", key, text_of(quantity, dimension)) : "";
 }

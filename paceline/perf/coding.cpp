@@ -20,7 +20,7 @@ constexpr CodingShare kCoding[] = {
     {"dgc", 4.4 / kCopy, 31.1 / kCopy},      {"powersgd", 6.9 / kCopy, 8.7 / kCopy},
 };
 
-constexpr CodingShare kSlowest = {"", 2.7 / kCopy, 4.4 / kCopy};  // stands for a compressor that was not measured
+constexpr CodingShare kSlowest = {"", 2.7 / kCopy, 4.4 / kCopy};  // used for a compressor that was not measured
 
 double coding_seconds(const std::string& compression, double elements, double memory_bytes_per_s, double CodingShare::*share) {
   const auto* const found = std::ranges::find(kCoding, compression, &CodingShare::key);

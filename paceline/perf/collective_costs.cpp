@@ -12,11 +12,11 @@ namespace {
 
 using schedule::Collective;
 
-constexpr int kManyRanks = 32;  // from here on closed forms, where there are any
+constexpr int kManyRanks = 32;  // from this number on, closed forms are used if there are any
 constexpr int kVeryMany = 128;
 constexpr std::int64_t kWireElement = 4;
 
-/// The algorithm that is named, or taken whatever it costs; empty: the cheapest.
+/// The algorithm that is named, or that is used regardless of its cost; empty: the cheapest one.
 std::string_view named_by(const std::string& algorithm, const schedule::Problem& problem) {
   if (algorithm != "auto") return schedule::configured_for(algorithm, problem.collective);
   return schedule::settled(problem, /*shares_memory=*/true);

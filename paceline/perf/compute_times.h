@@ -1,5 +1,5 @@
-// How long a rank computes: the compute actions of a step program, in seconds. By the roofline of a device (roofline_times.h), or from
-// what `paceline profile` measured (profile_times.h).
+// How long a rank computes: the seconds of a step program's compute actions, by the roofline of a device (roofline_times.h) or from the
+// measurements of `paceline profile` (profile_times.h).
 #pragma once
 
 #include <span>
@@ -10,8 +10,8 @@
 
 namespace paceline::perf {
 
-/// How far seconds may be off, as a share of them: half the width of the interval. And what a reader should know, each note once: "batch
-/// 512 lies outside of what was measured (8 to 128)".
+/// The relative uncertainty of a time, which is half the width of its interval, and notes for the reader: "batch 512 lies outside of what
+/// was measured (8 to 128)".
 struct Doubt {
   double share = 0;
   std::vector<std::string> notes = {};
@@ -21,18 +21,18 @@ class ComputeTimes {
  public:
   virtual ~ComputeTimes() = default;
 
-  /// Of a compute action; `samples` of its micro-batch, which an update or a compressor does not look at. Not thread-safe: implementations
-  /// keep what they worked out.
+  /// Seconds of a compute action with this many samples in its micro-batch; updates and compressors ignore them. Not thread-safe:
+  /// implementations cache results.
   virtual double seconds(const schedule::Action& action, std::int64_t samples) const = 0;
 
-  /// Of those seconds, how long the device waits for the host, which launches operations more slowly than they run. Exchanges that come
-  /// behind on the same lane are launched as well, and hide there.
+  /// The part of those seconds in which the device waits for the host, because operations are launched more slowly than they run. Exchanges
+  /// that follow on the same lane are launched as well, and are hidden in this time.
   virtual double idle_seconds(const schedule::Action& /*action*/, std::int64_t /*samples*/) const { return 0; }
 
-  /// What a rank does around the actions of a step of this many samples: it takes the next batch, and does the bookkeeping of the run.
+  /// Seconds that a rank spends around the actions of a step of this many samples: on the next batch, and on bookkeeping.
   virtual double around_seconds(std::int64_t /*samples*/) const { return 0; }
 
-  /// Of the passes of a step whose micro-batches have these sizes, whatever else was asked before.
+  /// The uncertainty of the passes of a step whose micro-batches have these sizes, regardless of earlier calls.
   virtual Doubt doubt(std::span<const std::int64_t> samples) const = 0;
 };
 

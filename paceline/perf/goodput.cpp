@@ -16,7 +16,7 @@ void check(const Failures& failures) {
 
 double job_mtbf(const Failures& failures) { return failures.mtbf_s / static_cast<double>(failures.devices); }
 
-/// Of the wall clock that segments of `interval` leave for their steps.
+/// The share of the wall-clock time that is left for steps, with segments of `interval` seconds.
 double share_at(const Failures& failures, double interval) {
   const double mean = job_mtbf(failures);
   const double wall = mean * std::exp(failures.restart_s / mean) * std::expm1((interval + failures.checkpoint_s) / mean);
@@ -28,7 +28,7 @@ double share_at(const Failures& failures, double interval) {
 double best_interval(const Failures& failures) {
   check(failures);
   if (failures.mtbf_s == 0) return 0;
-  // The share has one peak. It lies below the job's mean time between failures, and without checkpoint costs at 0.
+  // The share has a single maximum. It is below the job's mean time between failures, and at 0 if checkpoints cost nothing.
   double low = 0, high = 2 * job_mtbf(failures);
   constexpr int kHalvings = 200;
   const double golden = (std::sqrt(5.0) - 1) / 2;
@@ -45,9 +45,9 @@ Goodput goodput(const Failures& failures) {
   if (failures.mtbf_s == 0)
     return {.interval_s = interval, .share = interval > 0 ? interval / (interval + failures.checkpoint_s) : 1, .lost_s = 0};
   const double mean = job_mtbf(failures), segment = interval + failures.checkpoint_s;
-  // Of an exponential failure that comes within a segment: when it comes.
+  // The expected time of an exponential failure, given that it occurs within a segment.
   const double lost = segment > 0 ? mean - segment / std::expm1(segment / mean) : 0;
-  // Checkpoints that cost nothing are taken all the time, and only restarts remain.
+  // Checkpoints that cost nothing are written all the time, so only restarts remain.
   const double share = interval > 0 ? share_at(failures, interval) : std::exp(-failures.restart_s / mean);
   return {.interval_s = interval, .share = share, .lost_s = lost};
 }

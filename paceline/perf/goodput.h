@@ -1,5 +1,5 @@
-// What failures leave of a run's throughput: checkpoints that cost time, work that is lost since the last one, and restarts (Young 1974;
-// Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", 2006).
+// The share of a run's throughput that remains after failures: the time of checkpoints, of work lost since the last one, and of restarts
+// (Young 1974; Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", 2006).
 #pragma once
 
 #include <cstdint>
@@ -7,17 +7,17 @@
 namespace paceline::perf {
 
 struct Failures {
-  double mtbf_s = 0;  // of one device; 0: none fails
+  double mtbf_s = 0;  // of one device; 0: no failures
   std::int64_t devices = 1;
-  double checkpoint_s = 0;  // to write one, while nobody computes
+  double checkpoint_s = 0;  // to write one, while nothing is computed
   double restart_s = 0;     // from a failure until the job runs again
-  double interval_s = 0;    // of computation between two checkpoints; 0: the best one
+  double interval_s = 0;    // of computation between two checkpoints; 0: the optimum
 };
 
 struct Goodput {
   double interval_s = 0;  // between checkpoints
-  double share = 1;       // of the wall clock that goes into steps which count
-  double lost_s = 0;      // of computation, expected at each failure
+  double share = 1;       // of the wall-clock time that is spent on steps that are not lost
+  double lost_s = 0;      // expected loss of computation at each failure
 };
 
 /// The interval at which the expected share is largest, found on Daly's model; about √(2·checkpoint·mtbf).

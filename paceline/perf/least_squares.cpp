@@ -9,9 +9,9 @@ namespace paceline::perf {
 namespace {
 
 constexpr int kMostRounds = 40;
-constexpr double kStep = 1e-4;     // of a derivative, in spreads
-constexpr double kEnough = 1e-4;   // relative decrease of the cost below which the fit is done
-constexpr double kLongest = 1e12;  // damping that no step survives
+constexpr double kStep = 1e-4;     // for derivatives, in units of the spread
+constexpr double kEnough = 1e-4;   // the fit ends when the cost decreases by less than this share
+constexpr double kLongest = 1e12;  // damping at which the fit gives up
 
 using Vector = std::vector<double>;
 using Matrix = std::vector<Vector>;
@@ -37,7 +37,7 @@ Vector solve(Matrix a, Vector b) {
   return b;
 }
 
-/// In units of the parameters' spreads: 0 is where they start.
+/// Parameters in units of their spreads; 0 is the starting point.
 class Problem {
  public:
   Problem(const std::vector<FitParameter>& parameters, const Residuals& residuals, double noise)
@@ -60,7 +60,7 @@ class Problem {
     return sum;
   }
 
-  /// One Gauss–Newton step's matrix and right side, without damping.
+  /// The matrix and right-hand side of one Gauss–Newton step, without damping.
   std::pair<Matrix, Vector> normal(const Vector& at, const Vector& errors) const {
     const std::size_t n = at.size();
     Matrix slopes(n);

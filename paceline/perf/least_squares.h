@@ -1,5 +1,5 @@
-// Fits a few positive numbers to measurements: Levenberg–Marquardt on their logarithms. Each is drawn towards where it starts as far as its
-// spread says, so that what the measurements do not show stays where it was; single measurements that fit nothing count less
+// Fits a few positive numbers to measurements: Levenberg–Marquardt on their logarithms. Each number is drawn towards its starting value,
+// the more so the smaller its spread, so that a number about which the measurements say nothing keeps its value. Outliers count less
 // (pseudo-Huber).
 #pragma once
 
@@ -21,10 +21,10 @@ using Residuals = std::function<std::vector<double>(const std::vector<double>& v
 struct Fitted {
   std::vector<double> values;  // by parameter
   int rounds = 0;
-  double cost = 0;  // of the errors that are left; of two fits to the same measurements the better one has less
+  double cost = 0;  // of the remaining errors; of two fits to the same measurements, the better one has the lower cost
 };
 
-/// `noise`: the relative error that a good model has left.
+/// `noise`: the relative error that remains even with a good model.
 Fitted fit(const std::vector<FitParameter>& parameters, const Residuals& residuals, double noise);
 
 }  // namespace paceline::perf

@@ -23,7 +23,8 @@ schedule::Costs costs_with_gaps(const Cluster& cluster) {
   return costs;
 }
 
-/// β is what one direction carries while the other is busy as well. If both share the wires, a message that has them to itself gets more.
+/// β is the bandwidth of one direction while the other is busy as well. If both share the wires, a message that has them to itself is
+/// faster.
 schedule::Link one_way(schedule::Link link, const Link& of) {
   link.bytes_per_s *= 2 / of.duplex_factor();
   return link;
@@ -93,7 +94,7 @@ schedule::Link Placement::between_stages(int stage, int peer) const {
 schedule::Link Placement::to_neighbour(Axis axis, int places) const {
   const std::int64_t near = together(axis), far = std::abs(static_cast<std::int64_t>(places)) % std::max(size(axis), 1);
   if (near >= size(axis) || far == 0) return costs_with_gaps(cluster_).inside;
-  // Of the ranks of a host, this many have their neighbour on another one.
+  // How many ranks of a host have their neighbour on another host.
   const std::int64_t groups = used_ / near, leaving = std::min({far, near, size(axis) - far}) * groups;
   return rails(static_cast<double>(std::max<std::int64_t>(leaving, 1)));
 }

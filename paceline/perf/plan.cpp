@@ -29,35 +29,36 @@ void check(const PlanQuestion& question) {
          "the strategies state their programs");
 }
 
-constexpr double kWorthShowing = 2;    // times the best: slower plans are not looked for
-constexpr double kWorthTrying = 2e-3;  // of a step: where gradients travel for less than that, no other buckets are tried
-constexpr double kSurely = 1.02;       // times what is needed: an estimate above that is not played
-constexpr std::size_t kImproved = 2;   // times the rows of the table: this many of the best plans are tried with other buckets
+constexpr double kWorthShowing = 2;    // times the seconds of the best plan: slower ones are not searched for
+constexpr double kWorthTrying = 2e-3;  // share of a step: if sending gradients takes less, no other buckets are tried
+constexpr double kSurely = 1.02;       // times the seconds that a plan must reach: one whose estimate is above is not played
+constexpr std::size_t kImproved = 2;   // times the rows of the table: so many of the best plans are tried with other buckets
 
-/// Choices of one group have the same mesh and stage of ZeRO's; a table shows the best of each group.
+/// Choices with the same mesh and ZeRO stage form a group; a table shows the best of each group.
 using Group = std::tuple<int, int, int, int, std::string>;
 Group group_of(const Choice& choice) {
   const schedule::ProgramSettings& program = choice.program;
   return {program.data, program.pipeline, program.tensor, program.zero, choice.hybrid};
 }
-/// Choices that differ in recomputation alone.
+/// Choices that differ only in recomputation.
 using Family = std::tuple<Group, std::int64_t, std::string, bool>;
 Family family_of(const Choice& choice) {
   return {group_of(choice), choice.program.micro_batches, choice.program.schedule, choice.sequence};
 }
 
-/// A choice that waits for its turn, with what is known of it.
+/// A choice that waits for its turn, with what is known about it.
 struct Candidate {
   Choice choice;
-  std::unique_ptr<Plan> fitted = nullptr;  // once its stages are cut
+  std::unique_ptr<Plan> fitted = nullptr;  // set once its stages are cut
   bool estimated = false;
 };
 
-/// Best first by a lower bound of the seconds, until nothing that is left can be among the best groups. What comes to the front is looked
-/// at more closely and waits again with a better bound: its stages are cut, its cost is estimated, and in the end its step is played.
+/// Best-first search by a lower bound of the seconds, until no remaining choice can be among the best groups. The first choice of the queue
+/// is examined more closely and queued again with a better bound: its stages are cut, its cost is estimated, and finally its step is
+/// played.
 class Search {
  public:
-  /// `rows`: of the best groups.
+  /// `rows`: the number of best groups to find.
   Search(const PlanCosts& costs, std::size_t rows, Plans& counts) : costs_(costs), rows_(rows), counts_(counts) {}
 
   void add(Choice choice) {
@@ -68,7 +69,7 @@ class Search {
     }
   }
 
-  /// With their seconds; where they go is not known yet.
+  /// The plans with their seconds, not yet with a breakdown of these.
   std::vector<Plan> run() {
     while (!waiting_.empty() && waiting_.begin()->first <= cutoff_) {
       auto front = waiting_.extract(waiting_.begin());
@@ -90,7 +91,7 @@ class Search {
     if (seconds.size() >= rows_) cutoff_ = std::min(cutoff_, seconds[rows_ - 1]);
   }
 
-  /// Whether it waits again, with more seconds at least.
+  /// Whether it is queued again, with a higher bound.
   bool look_closer(Candidate& candidate, double& seconds) {
     const auto known = best_.find(group_of(candidate.choice));
     if (known != best_.end() && seconds >= known->second.step_s()) return false;
@@ -109,7 +110,7 @@ class Search {
   }
 
   bool fit(Candidate& candidate) {
-    // Once something fits, recomputing more of it is slower. The bounds have less recomputation first.
+    // Once a choice fits, more recomputation only makes it slower. Choices with less recomputation have lower bounds, so they come first.
     const Family family = family_of(candidate.choice);
     if (fitting_.contains(family)) return false;
     std::optional<Plan> plan = costs_.fitted(candidate.choice);
@@ -127,12 +128,12 @@ class Search {
     return true;
   }
 
-  /// Those behind the last row of the table only where they might come into it.
+  /// Plans behind the last row of the table are only considered if they might enter it.
   void improve_all() {
     double last = 0;  // seconds of the slowest row so far
     for (std::size_t i = 0; i < found_.size(); ++i) {
       Plan& plan = found_[i];
-      const double saved = most_sent(plan.cost);  // by other buckets, at most
+      const double saved = most_sent(plan.cost);  // the most that other buckets can save
       if (saved >= kWorthTrying * plan.cost.seconds && (i < rows_ || plan.step_s() - saved <= last)) improve(plan);
       if (i < rows_) last = std::max(last, plan.step_s());
     }
@@ -143,7 +144,7 @@ class Search {
     return most;
   }
 
-  /// Buckets decide what happens once a step, so that short steps show which are best.
+  /// Buckets only affect what happens once per step, so short steps show which are best.
   void improve(Plan& plan) {
     double least = costs_.short_seconds(plan);
     std::optional<Plan> best;
@@ -167,16 +168,16 @@ class Search {
   std::size_t rows_;
   Plans& counts_;
   std::vector<Plan> found_{};
-  std::multimap<double, Candidate> waiting_{};  // by the seconds that it takes at least
+  std::multimap<double, Candidate> waiting_{};  // by the lower bound of the seconds
   std::map<Group, Plan> best_{};
   std::set<Family> fitting_{};
   double cutoff_ = std::numeric_limits<double>::infinity();
 };
 
-/// Of each other way for gradients to travel the fastest plan, on whatever mesh.
+/// The fastest plan on any mesh for each other way to send gradients.
 std::vector<Plan> lossy_plans(const PlanQuestion& question, const PlanCosts& costs, const std::vector<Choice>& choices, Plans& counts) {
   std::vector<Plan> made;
-  if (question.gradient() != 4) return made;  // compressors take fp32
+  if (question.gradient() != 4) return made;  // compressors only take fp32
   for (const OtherWire& wire : question.strategies.wires) {
     Search search(costs, /*rows=*/1, counts);
     for (const Choice& choice : choices)

@@ -1,4 +1,4 @@
-// Seconds that a step cannot fall below, by which a search goes first to what may be best and leaves out what cannot be.
+// Lower bounds of a step's seconds. The search examines choices with low bounds first, and skips those that cannot be among the best.
 #include <algorithm>
 
 #include "paceline/perf/plan_costs.h"
@@ -49,8 +49,8 @@ double PlanCosts::tensor_seconds(const Choice& choice, int first, int last, std:
   return std::max(0.0, sums[static_cast<std::size_t>(last)] - sums[static_cast<std::size_t>(first)] - idle);
 }
 
-// A part of the parameters takes at least its share of what all of them take in one piece, which is found out once for all stages; latency
-// no longer counts in pieces of kLong.
+// A part of the parameters takes at least its share of the time of all parameters in one piece, which is computed once for all stages. In
+// pieces of kLong elements, latency is negligible.
 double PlanCosts::closing_seconds(const Choice& choice, const std::vector<int>& held) const {
   const schedule::ProgramSettings& program = choice.program;
   if (program.data == 1) return 0;
@@ -93,7 +93,7 @@ double PlanCosts::bound(const Choice& choice) const {
   double idle = 0;
   if (pipeline) {
     const auto& schedule = find(schedule::pipelines(), "parallel.schedule", program.schedule).make;
-    // Half of what equal stages idle: uneven ones may idle less on average.
+    // Half of the idle time of equal stages: uneven ones may idle less on average.
     idle = 0.5 * schedule.idle({program.pipeline, static_cast<int>(program.micro_batches), program.chunks}, {pass / 3, pass / 3, pass / 3});
   } else {
     const double back = pass - seconds_of(choice, Action::Work::forward, 0, units_, samples);
@@ -107,9 +107,9 @@ double PlanCosts::bound(const Plan& fitted) const {
   const std::int64_t samples = std::max<std::int64_t>(program.samples / program.micro_batches, 1);
   const bool puts_off = puts_off_weights(program);
   const auto count = static_cast<double>(program.micro_batches);
-  double least = 0, there = 0, back = 0;  // the way of the first micro-batch to a rank, and of the last one's gradients from it
+  double least = 0, there = 0, back = 0;  // there: the first micro-batch's way to a rank; back: that of the last one's gradients from it
   for (const std::vector<int>& held : program.stages) {
-    double pass = 0, late = 0, forth = 0;  // late: of it, what the stage before need not wait for
+    double pass = 0, late = 0, forth = 0;  // late: the part of it for which the previous stage need not wait
     for (std::size_t i = 0; i + 1 < held.size(); i += 2) {
       const auto of = [&](Action::Work work) { return seconds_of(fitted.choice, work, held[i], held[i + 1], samples); };
       const double forward = of(Action::Work::forward), backward = of(Action::Work::backward);
@@ -118,7 +118,7 @@ double PlanCosts::bound(const Plan& fitted) const {
       if (puts_off) late += backward - of(Action::Work::input_gradients);
     }
     least = std::max({least, there + count * pass, there + count * (pass - late) + back});
-    // Gradients are complete in the last micro-batch's way back; of several chunks some are before.
+    // Gradients are complete in the last micro-batch's backward pass; with several chunks, some are complete earlier.
     if (program.chunks == 1) least = std::max(least, there + count * pass - (pass - forth) + closing_seconds(fitted.choice, held));
     const auto first = [&](Action::Work work) { return seconds_of(fitted.choice, work, held[0], held[1], samples); };
     there += first(Action::Work::forward);

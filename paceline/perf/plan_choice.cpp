@@ -1,4 +1,4 @@
-// A plan in words: its choice as a recipe's settings and as a title, and what it waits for.
+// A plan in words: its choice as settings of a recipe and as a title, and its bottleneck.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -16,12 +16,12 @@ namespace {
 
 using schedule::Action;
 
-constexpr std::int64_t kLeastRound = 8;  // micro-batches: fewer may not show yet what a short pipeline comes to
+constexpr std::int64_t kLeastRound = 8;  // micro-batches: with fewer, a short pipeline may not have settled
 constexpr double kSamples = 1e6;         // for which device-hours and money are given
 
 void twice(Quantity& quantity) { quantity.value *= 2; }
 
-/// The cluster with one part twice as fast, by the part's name; the first is the cluster itself.
+/// Variants of the cluster in which one part is twice as fast, by the part's name; the first is the cluster itself.
 std::vector<std::pair<std::string, Cluster>> faster_clusters(const Cluster& cluster) {
   std::vector<std::pair<std::string, Cluster>> made = {{"", cluster}};
   const auto add = [&](const std::string& name) -> Cluster& { return made.emplace_back(name, cluster).second; };
@@ -31,7 +31,7 @@ std::vector<std::pair<std::string, Cluster>> faster_clusters(const Cluster& clus
   twice(memory.memory_bandwidth), twice(memory.update_bandwidth), twice(memory.reduce_bandwidth);
   if (cluster.devices > 1) twice(add(cluster.hosts > 1 ? "links inside hosts" : "links").inside.bandwidth);
   if (cluster.hosts > 1) twice(add(cluster.devices > 1 ? "links between hosts" : "links").between.bandwidth);
-  if (cluster.hosts == 1 || cluster.devices == 1)  // then both are the same class
+  if (cluster.hosts == 1 || cluster.devices == 1)  // then both classes are the same
     for (auto& [name, each] : made)
       if (name == "links") (cluster.devices > 1 ? each.between : each.inside) = cluster.devices > 1 ? each.inside : each.between;
   return made;
@@ -47,7 +47,7 @@ RooflineSettings roofline_settings(const PlanQuestion& question, const Choice& c
           .compression = choice.coder()};
 }
 
-/// By rank of the pipeline: first and last unit of its chunks, in pairs.
+/// By rank of the pipeline: the first and last unit of each of its chunks, in pairs.
 std::vector<std::vector<int>> by_rank(const std::vector<graph::Units>& stages, int ranks) {
   std::vector<std::vector<int>> made;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -146,13 +146,13 @@ StepCost PlanCosts::model_cost(const Variant& variant, const PlanSteps::Step& st
   const ComputeTimes& times = variant.times_of(question_, choice);
   const PlanStrategy& strategy = strategy_of(choice);
   StepCost cost = variant.model.cost(stages, choice.program, times, options_of(choice, splits));
-  // Where there is no server, nobody's gradients are late: workers average with a neighbour's replica as it is.
+  // Without a server, no gradients are stale: workers average with a neighbour's current replica.
   const auto visits = [](const schedule::Program& program) {
     return std::ranges::any_of(program, [](const Action& action) { return action.axis == Action::Axis::server; });
   };
   if (cost.staleness > 0 && std::ranges::none_of(stages, visits)) cost.staleness = 0;
   if (strategy.period <= 1) return cost;
-  // Between meetings every worker is alone.
+  // Between meetings, every worker is on its own.
   const std::vector<schedule::Program> single = question_.strategies.alone.programs(model_of(choice), choice.program);
   const StepCost alone = variant.model.cost(single, choice.program, times, {.crowd = question_.crowd});
   return mean_over_period(cost, alone, strategy.period);
@@ -194,7 +194,7 @@ std::optional<StepCost> PlanCosts::cost_of_longer(const Variant& variant, PlanSt
   if (strategy.asynchronous || strategy.period > 1 || !steps.has_shorter()) return std::nullopt;
   const schedule::ProgramSettings& program = choice.program;
   std::int64_t round = (kLeastRound + program.pipeline - 1) / program.pipeline * program.pipeline;
-  if (splits && puts_off_weights(program)) round *= 2;  // the stages' splits settle later than the step's seconds do
+  if (splits && puts_off_weights(program)) round *= 2;  // the breakdown by stage settles later than the step's seconds
   const auto write = [&](std::int64_t micro_batches) {
     const PlanSteps::Step& step = steps.with(micro_batches);
     return CostModel::ShortStep{step.programs, step.choice.program};
@@ -225,14 +225,15 @@ void PlanCosts::add_cost(Plan& plan) const {
   const auto workers = static_cast<double>(plan.choice.workers());
   plan.samples_per_s = strategy_of(plan.choice).asynchronous ? plan.cost.steps_per_s * static_cast<double>(program.samples)
                                                              : static_cast<double>(question_.batch) / plan.cost.seconds;
-  // The same work on as many devices that only compute, in parts as large as there are or as here, whichever is faster.
+  // The same work on the same number of devices that do nothing but compute, in the largest possible parts or in those of this plan,
+  // whichever is faster.
   Choice alone;
   alone.program.storage_bytes = program.storage_bytes, alone.program.fp32_gradients = program.fp32_gradients;
   const auto per_sample = [&](std::int64_t samples) {
     const std::int64_t whole = std::max<std::int64_t>(samples, 1);
     return pass_seconds(alone, whole, false) / static_cast<double>(whole);
   };
-  // What the plan itself computes in is never more than its step, however runs of its kind were off, or parts of layers are faster.
+  // The plan's own computation never exceeds its step, even if runs of its kind deviated from the model, or parts of layers are faster.
   const double own = plan.cost.split.compute * workers / static_cast<double>(question_.batch);
   const double best = std::min(
       {own, per_sample(program.samples / program.micro_batches), per_sample(question_.batch / static_cast<std::int64_t>(workers))});
@@ -240,7 +241,7 @@ void PlanCosts::add_cost(Plan& plan) const {
   plan.device_hours = workers * kSamples / plan.samples_per_s / 3600;
   plan.money = plan.device_hours * question_.price;
   std::int64_t largest = 0;
-  for (const schedule::Program& stage : steps_of(plan.choice).shortest().programs)  // with the messages of all
+  for (const schedule::Program& stage : steps_of(plan.choice).shortest().programs)  // which has all kinds of messages
     for (const Action& action : stage)
       if (action.kind == Action::Kind::communicate && action.axis == Action::Axis::data && action.elements > largest &&
           action.exchange < Action::Exchange::barrier) {

@@ -1,5 +1,5 @@
-// What choices cost on a cluster, and on the same cluster with one part twice as fast. Keeps what many choices have in common: the times
-// of passes, the network as programs see it, the cuts into stages, the costs of collectives.
+// The costs of choices on a cluster, and on the same cluster with one part twice as fast. Caches what many choices have in common: the
+// times of passes, the network as step programs see it, the cuts into stages, the costs of collectives.
 #pragma once
 
 #include <map>
@@ -15,22 +15,22 @@ class PlanCosts {
   explicit PlanCosts(const PlanQuestion& question);
   ~PlanCosts();
 
-  /// With the stages of its pipeline filled in, and the memory of the rank that needs most; nothing where it does not fit.
+  /// The plan with the stages of its pipeline and the memory of the rank that needs the most; nullopt if it does not fit.
   std::optional<Plan> fitted(Choice choice) const;
-  /// Seconds that no choice of this kind can fall below: computation, exchanges of the tensor axis, and half the bubble of equal stages, or
-  /// without a pipeline what the last gradients still need.
+  /// A lower bound of the seconds of such a choice: computation, exchanges of the tensor axis, and half the bubble of equal stages or,
+  /// without a pipeline, the time that the last gradients need after the passes.
   double bound(const Choice& choice) const;
-  /// The same once the stages are known: of each, its own work, the way of one micro-batch there and back, and what the last gradients
-  /// still need. Costs next to nothing, and a search need not play what it excludes.
+  /// The same once the stages are known: for each stage, its own work, the way of one micro-batch to it and back, and the time that the
+  /// last gradients need after the passes. It is cheap to compute, and a search need not play the choices that it excludes.
   double bound(const Plan& fitted) const;
-  /// About what a step will cost, from two steps of fewer micro-batches: behind a pipeline's beginning each takes as long as the one
-  /// before. Nothing where there are few of them, or where steps that were run say more.
+  /// An estimate of a step's seconds from two steps with fewer micro-batches: once a pipeline has filled, each micro-batch takes as long as
+  /// the previous one. Nullopt if there are only a few of them, or if measured steps are more reliable.
   std::optional<double> estimate(const Plan& fitted) const;
-  /// Of the same step with only as many micro-batches as show what happens once a step.
+  /// The seconds of the same step with only as many micro-batches as are needed to include everything that happens once per step.
   double short_seconds(const Plan& fitted) const;
-  /// The seconds of the cost alone, by which plans are ranked; where they go takes longer to find out. ConfigError as below.
+  /// Fills in only the seconds of the cost, by which plans are ranked; their breakdown takes longer. ConfigError as below.
   void add_seconds(Plan& plan) const;
-  /// Fills in what follows from the cost. ConfigError where the strategy cannot do it.
+  /// Fills in the cost and all that follows from it. ConfigError if the strategy does not support the choice.
   void add_cost(Plan& plan) const;
   void add_gains(Plan& plan) const;
 
@@ -38,24 +38,25 @@ class PlanCosts {
 
  private:
   struct Variant;  // the cluster, or the cluster with one part twice as fast
-  /// Of the cluster as it is.
+  /// The model of the cluster itself.
   const CostModel& model() const;
   const ComputeTimes& times_of(const Choice& choice) const;
   const PlanStrategy& strategy_of(const Choice& choice) const;
   PlanSteps& steps_of(const Choice& choice) const;
   CostOptions options_of(const Choice& choice, bool splits) const;
   StepCost model_cost(const Variant& variant, const PlanSteps::Step& step, bool splits) const;
-  /// As runs of this kind were off; `splits`: with where the seconds go.
+  /// The cost, corrected by measured runs of this kind; `splits`: with a breakdown of the seconds.
   StepCost cost(const Variant& variant, const Choice& choice, bool splits) const;
-  /// Derived from shorter steps, if that saves time (played_step.h).
+  /// Derives the cost from shorter steps, if that saves time (played_step.h).
   std::optional<StepCost> cost_of_longer(const Variant& variant, PlanSteps& steps, bool splits) const;
   double correction(const Choice& choice) const;
   const schedule::ProgramModel& model_of(const Choice& choice) const;
   double pass_seconds(const Choice& choice, std::int64_t samples, bool recomputes) const;
   double seconds_of(const Choice& choice, schedule::Action::Work work, int first, int last, std::int64_t samples) const;
-  /// A lower bound of the end of a step for these units' gradients: exchange, update, gathering what was updated.
+  /// A lower bound of the time that these units' gradients need after the passes: exchange, update, gathering of parameters.
   double closing_seconds(const Choice& choice, const std::vector<int>& held) const;
-  /// A lower bound of the tensor axis's exchanges in a forward and backward pass of units [first, last) that launches do not hide.
+  /// A lower bound of the tensor axis's exchanges in a forward and backward pass of units [first, last), as far as launches do not hide
+  /// them.
   double tensor_seconds(const Choice& choice, int first, int last, std::int64_t samples) const;
 
   const PlanQuestion& question_;

@@ -17,9 +17,9 @@ std::int64_t hosts_for(const PlanQuestion& question, std::int64_t workers) {
   return (workers + question.cluster.devices - 1) / question.cluster.devices;
 }
 
-constexpr std::int64_t kMostTried = 16;  // numbers of workers between one that is too small and its double
+constexpr std::int64_t kMostTried = 16;  // numbers of workers to try between one that is too small and its double
 
-/// What of the question to change so that this many devices hold it.
+/// How to change the question so that it has this many devices.
 std::string advice(const PlanQuestion& question, std::int64_t devices) {
   const std::string words = fmt::format("--workers {} --batch {}", devices, question.batch);
   if (devices <= question.cluster.processes()) return fmt::format("{} devices of this kind would do: {}", devices, words);
@@ -49,10 +49,10 @@ std::optional<std::int64_t> smallest_cluster(const PlanQuestion& question) {
     larger.workers = workers;
     return floor.any_fits(all_meshes(larger));
   };
-  std::int64_t unit = 1;  // the ranks of the axes whose sizes are fixed
+  std::int64_t unit = 1;  // the product of the fixed sizes
   for (const char* axis : {"data", "pipeline", "tensor"})
     if (const auto found = question.fixed.find(axis); found != question.fixed.end()) unit *= found->second;
-  // Twice as many until they do, and then as few of those between as do: above a host, whole hosts.
+  // Doubles the number until something fits, and then searches for the smallest number in between; above one host, only whole hosts.
   std::int64_t few = 0, enough = unit;
   while (enough <= kMostDevices && !fits(enough)) few = enough, enough *= 2;
   if (enough > kMostDevices) return std::nullopt;

@@ -1,4 +1,4 @@
-// What to say where no plan can be: workers that cannot share the batch, or a network that fits no device.
+// The messages if there is no plan: workers that cannot share the batch, or a network that does not fit.
 #pragma once
 
 #include "paceline/perf/plan.h"
@@ -9,9 +9,9 @@ struct SmallestNeed {
   std::int64_t bytes = 0;
   Choice choice;
 };
-/// The choice of the question's workers whose largest rank needs least. Nothing where they cannot share the batch.
+/// The choice for the question's workers whose largest rank needs the least memory. Nullopt if they cannot share the batch.
 std::optional<SmallestNeed> smallest_need(const PlanQuestion& question);
-/// The fewest devices of the cluster's kind, by doubling, on which something fits; nothing up to kMostDevices.
+/// The smallest number of the cluster's devices on which something fits; nullopt if there is none up to kMostDevices.
 std::optional<std::int64_t> smallest_cluster(const PlanQuestion& question);
 inline constexpr std::int64_t kMostDevices = 1 << 16;
 

@@ -9,7 +9,7 @@
 namespace paceline::perf {
 namespace {
 
-/// The most chunks of a rank: it may hold activations of one of them alone.
+/// The largest number of chunks per rank: a rank may hold the activations of only one of them.
 int most_chunks() {
   int most = 1;
   for (const auto& entry : schedule::pipelines()) most = std::max(most, schedule::resolve_chunks(entry, 0));
@@ -18,7 +18,7 @@ int most_chunks() {
 
 }  // namespace
 
-// Messages are left out: a rank with several units has none between them.
+// Messages are left out: a rank with several units needs none between them.
 std::int64_t PlanFloor::counted(const Choice& mesh) const {
   using memory::Category;
   memory::Plan plan = memory_plan(question_, mesh);

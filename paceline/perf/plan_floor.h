@@ -1,4 +1,4 @@
-// What a mesh needs at least, however it is used: so that many numbers of workers can be tried where nothing fits.
+// A lower bound of the memory that a mesh needs, however it is used, so that many numbers of workers can be tried quickly if nothing fits.
 #pragma once
 
 #include <map>
@@ -9,15 +9,15 @@
 
 namespace paceline::perf {
 
-/// Keeps what it learns of a network, so that the next mesh is cheap. The question outlives it; its number of workers does not matter.
+/// Caches results about a network, so that the next mesh is cheap. The question must outlive it; its number of workers does not matter.
 class PlanFloor {
  public:
   explicit PlanFloor(const PlanQuestion& question) : question_(question), network_(*question.graph) {}
 
-  /// Bytes that some rank needs on every mesh with these data and tensor axes: those of the unit that needs most on a rank of its own, one
-  /// sample at a time. 0 where data-parallel ranks may share layers, which are then no part of a unit's state.
+  /// Bytes that at least one rank needs on every mesh with these data and tensor axes: those of the unit that needs the most, alone on a
+  /// rank, with one sample at a time. 0 if data-parallel ranks may share layers, which then are not part of a unit's state.
   std::int64_t of(const Choice& mesh) const;
-  /// Whether something fits a device on one of these meshes.
+  /// Whether any choice on these meshes may fit a device.
   bool any_fits(const std::vector<Choice>& meshes) const;
 
  private:

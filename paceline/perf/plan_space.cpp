@@ -15,9 +15,9 @@
 namespace paceline::perf {
 namespace {
 
-constexpr std::int64_t kMostMicroBatches = 256;  // of a pipeline: its bubble is small long before
-constexpr std::size_t kManyCounts = 8;           // of micro-batches: where there are more, not all are tried
-constexpr std::int64_t kMostTensor = 8;          // where hosts have one device each; elsewhere the axis stays inside a host
+constexpr std::int64_t kMostMicroBatches = 256;  // of a pipeline: with so many, its bubble is negligible
+constexpr std::size_t kManyCounts = 8;           // numbers of micro-batches: if there are more, not all are tried
+constexpr std::int64_t kMostTensor = 8;          // if hosts have one device each; otherwise the axis stays inside a host
 
 bool shares_connected(const PlanQuestion& question, const Choice& mesh) {
   try {
@@ -27,7 +27,7 @@ bool shares_connected(const PlanQuestion& question, const Choice& mesh) {
   }
 }
 
-/// The value that the question fixes, or nothing.
+/// The value that the question fixes; nullopt if it does not.
 std::optional<std::int64_t> fixed(const PlanQuestion& question, const std::string& key) {
   const auto found = question.fixed.find(key);
   return found == question.fixed.end() ? std::nullopt : std::optional(found->second);
@@ -37,8 +37,8 @@ bool allows(const PlanQuestion& question, const std::string& key, std::int64_t v
   return !only || *only == value;
 }
 
-/// Those that make equal micro-batches; where there are many of these, each at least twice the one before, as powers of two are. The last
-/// has all samples one by one, which needs the least memory.
+/// The numbers that give equal micro-batches; if there are many, only some of them, each at least twice the previous one, like powers of
+/// two. The last has one sample per micro-batch, which needs the least memory.
 std::vector<std::int64_t> micro_batches(const PlanQuestion& question, const Choice& mesh) {
   const std::int64_t samples = mesh.program.samples;
   if (const auto only = fixed(question, "micro_batches")) return *only <= samples ? std::vector{*only} : std::vector<std::int64_t>{};
@@ -112,7 +112,7 @@ std::vector<Choice> frugal_choices_on(const PlanQuestion& question, const Choice
   std::int64_t most = 0;  // micro-batches
   bool shards = false;
   for (const Choice& choice : choices) most = std::max(most, choice.program.micro_batches), shards = shards || choice.program.zero > 0;
-  // Which stage of ZeRO's needs least depends on the layers: what the last one gathers may be more than what it saves.
+  // Which ZeRO stage needs the least memory depends on the layers: stage 3 may gather more than it saves.
   std::erase_if(choices,
                 [&](const Choice& choice) { return choice.program.micro_batches != most || (shards && choice.program.zero == 0); });
   for (Choice& choice : choices) choice.program.recompute = "all";
@@ -141,7 +141,7 @@ std::vector<Choice> choices_on(const PlanQuestion& question, const Choice& mesh)
         add(count, zero, entry.key, chunks);
       }
     }
-  // Layers that data-parallel workers share go with every stage of ZeRO's, micro-batches and recomputation.
+  // Layers that data-parallel workers share work with every ZeRO stage, with micro-batches and with recomputation.
   const bool data_alone = mesh.program.tensor == 1 && mesh.program.pipeline == 1 && mesh.program.data > 1;
   if (data_alone && shares_connected(question, mesh))
     for (std::size_t i = 0, whole = choices.size(); i < whole; ++i) {
@@ -153,7 +153,7 @@ std::vector<Choice> choices_on(const PlanQuestion& question, const Choice& mesh)
 }
 
 std::optional<Choice> with_wire(const Choice& choice, const OtherWire& wire) {
-  // A part of a bucket cannot be compressed by itself, and compressors need the gradients of all layers.
+  // A part of a bucket cannot be compressed separately, and compressors need the gradients of all layers.
   const bool whole = choice.program.zero == 0 && choice.hybrid == "none" && (choice.program.tensor == 1 || wire.by_value);
   if (choice.program.data == 1 || (wire.compression != "none" && !whole)) return std::nullopt;
   Choice other = choice;
@@ -164,7 +164,7 @@ std::optional<Choice> with_wire(const Choice& choice, const OtherWire& wire) {
 
 std::vector<Choice> with_buckets(const Choice& choice) {
   std::vector<Choice> choices;
-  if (choice.program.data == 1 || choice.program.zero == 3) return choices;  // nothing travels, or it travels by units
+  if (choice.program.data == 1 || choice.program.zero == 3) return choices;  // nothing is sent, or it is sent by units
   for (const std::int64_t mebibytes : {2, 32, 512}) {
     Choice& other = choices.emplace_back(choice);
     other.program.bucket_bytes = mebibytes << 20;
@@ -179,7 +179,7 @@ bool puts_off_weights(const schedule::ProgramSettings& program) {
 
 std::int64_t bytes_needed(const PlanQuestion& question, const memory::Estimator& network, const Choice& choice) {
   memory::Plan plan = memory_plan(question, choice);
-  plan.limit = memory_limit(question);  // a cut that fits, where there is one
+  plan.limit = memory_limit(question);  // so that stages are cut to fit, if possible
   return memory::need_of(network, plan).bytes;
 }
 

@@ -1,4 +1,4 @@
-// What the planner looks at: every way to lay so many workers out, and the settings that go with it.
+// The planner's search space: every mesh of this many workers, and the settings for it.
 #pragma once
 
 #include <optional>
@@ -10,32 +10,32 @@ namespace paceline::perf {
 /// Divisors, ascending.
 std::vector<std::int64_t> divisors_of(std::int64_t number);
 
-/// Meshes on which the workers share the network and divide the batch; `program` has data, pipeline and tensor alone. The tensor axis stays
-/// inside a host, unless the question fixes its size, or nothing fits a device otherwise.
+/// Meshes that can divide the network and the batch; of `program`, only data, pipeline and tensor are set. The tensor axis stays inside a
+/// host, unless the question fixes its size or nothing fits otherwise.
 std::vector<Choice> meshes(const PlanQuestion& question);
-/// The same with a tensor axis across hosts, whether something fits otherwise or not.
+/// The same, including tensor axes across hosts in any case.
 std::vector<Choice> all_meshes(const PlanQuestion& question);
 
-/// What is tried on a mesh: stages of ZeRO's, micro-batches, pipeline schedules, shared layers. Recomputation is left out: it costs time
-/// and nothing else, so the least of it that fits is best (kRecompute).
+/// The choices on a mesh: ZeRO stages, micro-batches, pipeline schedules, shared layers. Recomputation is not among them: it only costs
+/// time, so the least recomputation that fits is best (kRecompute).
 std::vector<Choice> choices_on(const PlanQuestion& question, const Choice& mesh);
-/// Of these, those with everything that saves memory.
+/// The choices among these that save the most memory.
 std::vector<Choice> frugal_choices_on(const PlanQuestion& question, const Choice& mesh);
 inline constexpr const char* kRecompute[] = {"none", "units", "all"};
 
-/// The same with gradients that travel otherwise; nothing where a run refuses it.
+/// The same choice with another way to send gradients; nullopt if a run would refuse it.
 std::optional<Choice> with_wire(const Choice& choice, const OtherWire& wire);
 
-/// The same with other buckets.
+/// The same choice with other buckets.
 std::vector<Choice> with_buckets(const Choice& choice);
 
-/// Whether its pipeline computes gradients of weights later than those of inputs.
+/// Whether the pipeline computes weight gradients later than input gradients.
 bool puts_off_weights(const schedule::ProgramSettings& program);
 
 memory::Plan memory_plan(const PlanQuestion& question, const Choice& choice);
-/// Of the rank that needs most.
+/// The memory of the rank that needs the most.
 std::int64_t bytes_needed(const PlanQuestion& question, const memory::Estimator& network, const Choice& choice);
-/// Of a device.
+/// The memory of a device.
 std::int64_t memory_limit(const PlanQuestion& question);
 
 }  // namespace paceline::perf

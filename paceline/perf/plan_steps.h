@@ -1,4 +1,4 @@
-// A choice's step programs, and those of the same step with fewer micro-batches: written once, costed once.
+// A choice's step programs, and those of the same step with fewer micro-batches; each is written once and costed once.
 #pragma once
 
 #include <cstdint>
@@ -23,19 +23,20 @@ class PlanSteps {
   PlanSteps(const Choice& choice, Write write);
 
   const Choice& choice() const { return choice_; }
-  /// Whether a step of fewer micro-batches can have them of the same size.
+  /// Whether a step with fewer micro-batches can have micro-batches of the same size.
   bool has_shorter() const { return choice_.program.samples % choice_.program.micro_batches == 0; }
-  /// ConfigError where the strategy cannot do it.
+  /// ConfigError if the strategy does not support the choice.
   const Step& with(std::int64_t micro_batches);
   const Step& whole() { return with(choice_.program.micro_batches); }
-  /// It has every kind of message that the whole one has.
+  /// The shortest step that has every kind of message of the whole one.
   const Step& shortest();
 
-  /// Whether another choice's step is the same: it has the same settings, or differs in ZeRO's stage alone, and the programs do not show
-  /// it (stages 1 and 2 of a pipeline). `by_stage`: the stage has a cost beside the programs'.
+  /// Whether another choice has the same step: its settings are equal, or differ only in the ZeRO stage while the programs are the same
+  /// (stages 1 and 2 with a pipeline). `by_stage`: the ZeRO stage has costs beyond those of the programs.
   bool same_as(PlanSteps& other, bool by_stage);
 
-  /// By `cost`, once for a part of the cluster that is faster ("": none), a number of micro-batches, and with or without splits.
+  /// The result of `cost`, which is called once for each faster part of the cluster ("": none), number of micro-batches, and with or
+  /// without splits.
   const StepCost& cost(const std::string& part, std::int64_t micro_batches, bool splits, const std::function<StepCost()>& cost);
 
  private:

@@ -22,7 +22,7 @@ bool is_message(const Action& action, Action::Exchange exchange) {
   return action.kind == Action::Kind::communicate && action.exchange == exchange;
 }
 
-/// Whether the action takes cycles and memory from the compute lane while it runs beside it.
+/// Whether the action takes cycles and memory bandwidth from the compute lane.
 bool disturbs(const Action& action) { return action.lane == Action::Lane::exchange || action.lane == Action::Lane::gather; }
 bool is_disturbed(const Action& action) { return action.lane == Action::Lane::compute && action.kind == Action::Kind::compute; }
 
@@ -54,7 +54,7 @@ class Player {
   }
 
   Play run() && {
-    std::vector<int> first;  // gathered before any begins, which changes what others wait for
+    std::vector<int> first;  // collected before any begins, since beginning one changes what others wait for
     for (int action = 0; action < std::ssize(actions_); ++action)
       if (pending_[at(action)] == 0) first.push_back(action);
     for (const int action : first) ready(action, 0, -1);
@@ -75,16 +75,16 @@ class Player {
     int action, version;
     bool operator<(const Event& other) const { return std::tie(time, action) > std::tie(other.time, other.action); }  // earliest on top
   };
-  /// One that comes behind an action of another lane or stage, and the next such edge of the same action.
+  /// An action that depends on one of another lane or stage, and the next such edge of the same action.
   struct Edge {
     int to, next;
   };
-  /// What one stage does at a moment.
+  /// What one stage currently does.
   struct Stage {
-    int disturbing = 0;  // actions beside the compute lane
-    int computing = -1;  // the action on the compute lane that they slow down
-    double left = 0;     // of it, in seconds of an undisturbed device
-    double since = 0;    // when `left` was right
+    int disturbing = 0;  // actions on other lanes that slow the compute lane down
+    int computing = -1;  // the action on the compute lane
+    double left = 0;     // the remainder of it, in seconds of an undisturbed device
+    double since = 0;    // when `left` was computed
   };
 
   /// A collective that is in the programs of all stages.
@@ -111,7 +111,7 @@ class Player {
     }
   }
 
-  /// The stages' collectives pair up in their order.
+  /// Collectives of the stages are matched in their order.
   void join(int action, int stage) {
     const std::size_t number = at(joined_[at(stage)]++);
     if (joint_.size() <= number) joint_.resize(number + 1);
@@ -119,7 +119,8 @@ class Player {
     joint_of_[at(action)] = static_cast<int>(number);
   }
 
-  /// Sends and receives of two ranks pair up by tag, in their order. Along other axes than the pipeline all ranks run the same program.
+  /// Sends and receives of two ranks are matched by tag, in their order. Along axes other than the pipeline, all ranks run the same
+  /// program.
   void pair_messages() {
     using Key = std::tuple<int, int, Action::Axis, int>;  // sender, receiver, axis, tag
     std::map<Key, std::pair<std::vector<int>, std::vector<int>>> pairs;
@@ -144,7 +145,7 @@ class Player {
     ++pending_[at(to)];
   }
 
-  /// A receive takes what its send takes.
+  /// A receive takes as long as its send.
   double seconds_of(int action) const { return receives_[at(action)] ? 0 : durations_[at(action)]; }
   bool rates_matter() const { return slowdown_ > 1 || turns_; }
 
@@ -154,7 +155,7 @@ class Player {
     const int first = stage - stage % turns_->stages;
     return std::span(stages_).subspan(at(first), std::min(at(turns_->stages), stages_.size() - at(first)));
   }
-  /// At which share of a device's speed a rank of the stage computes now.
+  /// The share of a device's speed at which a rank of the stage currently computes.
   double rate(const Stage& stage, std::span<const Stage> others) const {
     double rate = stage.disturbing > 0 ? 1 / slowdown_ : 1;
     if (!turns_) return rate;
@@ -162,7 +163,7 @@ class Player {
     return rate * std::min(1.0, turns_->devices / std::max(1.0, computing * turns_->stage_ranks));
   }
 
-  /// Of two events the sooner waits apart from the queue: most often it is the next to come, and the queue need not be sorted for it.
+  /// The sooner of two events is kept outside of the queue: usually it is the next one, and the queue need not be reordered for it.
   void schedule_end(int action, double time) {
     Event event{time, action, ++version_[at(action)]};
     if (soonest_ && event < *soonest_) return events_.push(event);  // later
@@ -176,8 +177,8 @@ class Player {
     return event;
   }
 
-  /// Changes what a stage does: what it and its neighbours have computed so far was at the old rates, and what they compute ends later or
-  /// earlier from now on.
+  /// Changes what a stage does. The work that it and its neighbours have done so far counts at the old rates, and the end of their current
+  /// work moves.
   template <class Change>
   void change(int index, double now, const Change& make) {
     const std::span<Stage> group = together(index);
@@ -209,8 +210,8 @@ class Player {
     schedule_end(action, now + seconds);
   }
 
-  /// Actions that nobody waits for but the next of their lane, which waits for nothing else, need no event: most of a pass among ranks that
-  /// share its layers.
+  /// An action needs no event if only the next action of its lane waits for it, which in turn waits for nothing else. That is most of a
+  /// pass if ranks share the layers.
   void run_ahead(int action, double now) {
     for (;;) {
       const double ends = now + seconds_of(action);
@@ -257,12 +258,13 @@ class Player {
   double slowdown_;
   std::optional<Turns> turns_;
   std::vector<const Action*> actions_;
-  std::vector<int> pending_, version_;          // by action: what it waits for; events that were made for it
+  std::vector<int> pending_, version_;          // by action: the number of actions that it waits for; the number of events created for it
   std::vector<std::uint8_t> receives_;          // by action: whether it is a receive
   std::vector<std::pair<int, int>> messages_;   // action, stage
   std::vector<int> next_on_lane_, first_edge_;  // by action, or −1
   std::vector<Edge> edges_;
-  std::vector<int> joint_of_, joined_;  // by action: its joint collective, or −1; by stage: joint collectives so far
+  std::vector<int> joint_of_,
+      joined_;  // joint_of_: by action: its joint collective, or −1; joined_: by stage: the joint collectives so far
   std::vector<JointCollective> joint_;
   std::vector<Stage> stages_;
   std::optional<Event> soonest_;

@@ -10,7 +10,7 @@ namespace {
 
 using Axis = schedule::Action::Axis;
 
-constexpr double kRounding = 1e-10;  // of a step: rounds that differ by less are the same
+constexpr double kRounding = 1e-10;  // share of a step: rounds that differ by less count as equal
 
 std::vector<double*> numbers_of(PlayedStep& step) {
   std::vector<double*> numbers = {&step.seconds};
@@ -28,8 +28,8 @@ std::vector<double*> numbers_of(PlayedStep& step) {
   return numbers;
 }
 
-/// So many rounds behind the last of three steps, each of which has a round more than the one before; false where the pipeline has not
-/// settled: the two rounds between them differ by more than rounding, or a stage computes longer in a round than the step grows by it.
+/// Extrapolates by this many rounds from three steps, each of which has one more round than the previous one. Returns false if the pipeline
+/// has not settled: the two differences are not equal up to rounding, or a stage computes longer in a round than the step grows by.
 bool continue_by(double rounds, PlayedStep& first, PlayedStep& second, PlayedStep& third) {
   const std::vector<double*> a = numbers_of(first), b = numbers_of(second), c = numbers_of(third);
   if (a.size() != c.size() || b.size() != c.size()) return false;
@@ -73,7 +73,7 @@ std::optional<PlayedStep> play_longer(const std::function<PlayedStep(std::int64_
     PlayedStep second = play(3 * round), third = play(4 * round);
     const double rounds = static_cast<double>(micro_batches - 4 * round) / static_cast<double>(round);
     if (continue_by(rounds, first, second, third)) return third;
-    first = std::move(third);  // it has two of the next rounds
+    first = std::move(third);  // it contains two of the next rounds
   }
   return std::nullopt;
 }

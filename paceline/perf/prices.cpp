@@ -51,7 +51,7 @@ Price Prices::of(const Action& action, int stage, const ComputeTimes& times) {
   }
   const Key key{action.exchange, action.axis, action.elements, action.element_bytes};
   Last& last = last_[static_cast<std::size_t>(action.exchange)][static_cast<std::size_t>(action.axis)];
-  if (!last.known || !(last.key == key)) last = {key, &known_[key]};  // whose place in the map stays
+  if (!last.known || !(last.key == key)) last = {key, &known_[key]};  // a map entry keeps its address
   Known& known = *last.known;
   if (known.algorithm.empty() || known.algorithm != action.algorithm) {
     const CollectiveCost& cost = collective(action);
@@ -94,9 +94,9 @@ double Prices::visit(const Action& action, const ComputeTimes& times) const {
   return visit_seconds(load(sent_bytes_of(action))) + update_seconds(action, times);
 }
 
-// A server beside its workers is memory: a pull copies the parameters, a push looks whether all is finite, copies, and has its gradient
-// added; those of one round one after the other. A worker visits several servers in turn, while the next worker is at the one before; the
-// last one finds them all free, and has each of them update its part.
+// A server on the workers' host is memory: a pull copies the parameters; a push checks whether all values are finite, copies them, and adds
+// the gradient. The pushes of a round follow one another. A worker visits several servers in turn, while the next worker is at the previous
+// server; the last worker finds them all free, and waits while each updates its part.
 double Prices::local_server_seconds(const Action& action, const ComputeTimes& times) const {
   const double bytes = sent_bytes_of(action), alpha = place_.to_server().alpha_s;
   const double copy = 2 * bytes / device_.memory_bandwidth.value * std::max(options_.crowd, 1.0);

@@ -1,4 +1,4 @@
-// What the communication of one step costs: collectives, messages between stages and replicas, visits to parameter servers.
+// The cost of a step's communication: collectives, messages between stages and replicas, visits to parameter servers.
 #pragma once
 
 #include <array>
@@ -12,25 +12,27 @@
 
 namespace paceline::perf {
 
-/// What one action takes, and sends.
+/// The time of one action, and the bytes that it sends.
 struct Price {
   double seconds = 0, bytes = 0;
-  double doubt = 0;               // how far the seconds may be off, as a share of them
+  double doubt = 0;               // relative uncertainty of the seconds
   std::string_view outside = {};  // CollectiveCost::outside
 };
 
-/// Programs repeat the same few exchanges, so each is looked up once. What it is made from outlives it.
+/// Programs repeat the same few exchanges, so the cost of each is computed once. The constructor's arguments must outlive it.
 class Prices {
  public:
   Prices(const Cluster& cluster, const schedule::ProgramSettings& settings, const CostOptions& options, CollectiveCosts& collectives);
 
-  /// Of a communicate action in the program of a stage. A receive costs nothing beside its send. `times`: what updates cost a server.
+  /// The price of a communicate action in the program of a stage. A receive costs nothing in addition to its send. `times`: for the updates
+  /// of servers.
   Price of(const schedule::Action& action, int stage, const ComputeTimes& times);
   const CollectiveCost& collective(const schedule::Action& action);
-  /// Of the memory that comes before the exchange, or goes behind it, where ranks keep their own parts alone (parallel.zero=2 and 3).
+  /// Seconds for mapping memory before the exchange, or releasing it afterwards, if ranks only keep their own parts (parallel.zero=2 and
+  /// 3).
   double page_seconds(const schedule::Action& action) const;
 
-  /// How long one worker's visit keeps the servers from the next, by push or pull.
+  /// How long one worker's push or pull keeps the servers busy.
   double visit(const schedule::Action& action, const ComputeTimes& times) const;
 
   const Placement& place() const { return place_; }
@@ -50,7 +52,7 @@ class Prices {
     std::string algorithm;
     Price price;
   };
-  /// Passes repeat their exchanges, one by one.
+  /// Passes repeat the same exchange many times in a row.
   struct Last {
     Key key;
     Known* known = nullptr;
@@ -60,7 +62,7 @@ class Prices {
   double send_seconds(const schedule::Action& action, int stage) const;
   double server_seconds(const schedule::Action& action, const ComputeTimes& times) const;
   double local_server_seconds(const schedule::Action& action, const ComputeTimes& times) const;
-  /// A server's update of its part of the parameters, where the action brings it a gradient.
+  /// A server's update of its part of the parameters, if the action brings it a gradient.
   double update_seconds(const schedule::Action& action, const ComputeTimes& times) const;
   ServerLoad load(double bytes) const;
 

@@ -50,7 +50,7 @@ const UnitProfile& unit_of(const ProfileTable& table, std::size_t unit) {
   return table.units[unit];
 }
 
-/// Reads a profile with the place of what is wrong in it.
+/// Reads a profile, and keeps track of the place for error messages.
 class ProfileReader {
  public:
   explicit ProfileReader(const std::string& source) : source_(source) {}
@@ -59,7 +59,7 @@ class ProfileReader {
     Json document;
     try {
       document = Json::parse(text);
-    } catch (const Json::exception& problem) {  // its grammar, or a number that no double holds
+    } catch (const Json::exception& problem) {  // a syntax error, or a number that exceeds a double
       throw ConfigError(fmt::format("{}: is not JSON ({}); `paceline profile NETWORK` writes one", source_, problem.what()));
     }
     Profile profile{.network = text_at(document, "", "network"), .device = text_at(document, "", "device"), .tables = {}};
@@ -153,7 +153,7 @@ class ProfileReader {
 const ProfileTable& Profile::table(Precision precision, std::int64_t workers) const {
   const ProfileTable* best = nullptr;
   std::set<std::string_view> known;
-  const auto distance = [&](const ProfileTable& of) {  // fewer workers than asked for are worse than any that are more
+  const auto distance = [&](const ProfileTable& of) {  // a table with fewer workers than requested is worse than any with more
     return of.workers >= workers ? std::pair{0, of.workers} : std::pair{1, -of.workers};
   };
   for (const ProfileTable& candidate : tables) {

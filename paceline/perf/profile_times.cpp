@@ -23,7 +23,7 @@ ProfileTimes::ProfileTimes(const graph::Graph& graph, const ProfileTable& table,
   if (!offload_) update_seconds(table_, optimizer_, 1);
   if (table.around_s.empty())
     notes_.insert("the profile has no whole steps, so the prediction leaves out what a run does besides its passes");
-  // A GPU is a worker's own, however many there are.
+  // Each worker has its own GPU, regardless of their number.
   if (workers > 0 && workers != table.workers && device.kind != "gpu")
     notes_.insert(
         fmt::format("the profile is of {} with {} each, not of {} at the same time; `paceline profile {} --workers {}` measures them",

@@ -1,5 +1,5 @@
-// ComputeTimes from a measured profile (profile.h). Of a network that a tensor axis shares, whose parts were not measured, the measured
-// seconds of a unit times the share that the roofline gives a rank of it.
+// ComputeTimes from a measured profile (profile.h). If a tensor axis shares the network, whose parts were not measured: the measured
+// seconds of a unit, times a rank's share of them by the roofline.
 #pragma once
 
 #include <map>
@@ -13,8 +13,9 @@ namespace paceline::perf {
 
 class ProfileTimes final : public ComputeTimes {
  public:
-  /// `table` outlives it. ConfigError if it is of another network, or lacks the optimizer. `workers`: of a host that compute at the same
-  /// time; where the table is of another number, each had another share of the cores there. 0: as many as in the table.
+  /// `table` must outlive it. ConfigError if it is that of another network, or lacks the optimizer. `workers`: the number that compute on a
+  /// host at the same time; if the table was measured with another number, each worker had another share of the cores. 0: the number of the
+  /// table.
   ProfileTimes(const graph::Graph& graph, const ProfileTable& table, const std::string& optimizer, const Device& device,
                const RooflineSettings& settings = {}, std::int64_t workers = 0);
 
@@ -30,13 +31,13 @@ class ProfileTimes final : public ComputeTimes {
   };
   const Sums& sums_for(const Key& key) const;
   double unit_seconds(int unit, const Key& key, std::set<std::string>& notes) const;
-  /// Where whole steps were faster than their pieces, by which factor.
+  /// The factor by which whole steps were faster than their parts, if they were.
   double haste(std::int64_t samples) const;
 
   const ProfileTable& table_;
   std::string optimizer_;
   RooflineTimes local_;                   // updates in host memory, codes, and a rank's share of the tensor axis
-  std::unique_ptr<RooflineTimes> whole_;  // where there is a tensor axis
+  std::unique_ptr<RooflineTimes> whole_;  // if there is a tensor axis
   bool offload_;
   std::int64_t parameters_ = 0;
   std::set<std::string> notes_;  // about every step

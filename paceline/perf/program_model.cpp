@@ -13,7 +13,7 @@ namespace {
 using schedule::Action;
 using LayerCollective = schedule::ProgramModel::LayerCollective;
 
-constexpr std::int64_t kLine = 16;  // elements of a cache line, which entries of the arena fill up (tensor/arena.h)
+constexpr std::int64_t kLine = 16;  // elements of a cache line; entries of the arena are padded to whole ones (tensor/arena.h)
 
 Action::Exchange exchange_of(graph::Exchange exchange) {
   switch (exchange) {
@@ -24,7 +24,7 @@ Action::Exchange exchange_of(graph::Exchange exchange) {
   }
 }
 
-/// `ranks`: whose samples lie in one buffer, where data-parallel ranks put a batch together.
+/// `ranks`: how many ranks' samples are in one buffer, if data-parallel ranks combine their batches.
 void add_collectives(std::vector<LayerCollective>& collectives, std::span<const graph::Traffic> traffic, Action::Axis axis,
                      std::int64_t ranks) {
   for (const graph::Traffic& each : traffic) {
@@ -34,7 +34,8 @@ void add_collectives(std::vector<LayerCollective>& collectives, std::span<const 
   }
 }
 
-/// Gradients of weights that ranks add up, each having seen some positions: one tensor after the other, whatever the samples.
+/// Weight gradients that ranks must add up because each has seen only some positions: one tensor after the other, independent of the
+/// samples.
 void add_gradient_sums(std::vector<LayerCollective>& collectives, std::span<const graph::Parameter> parameters, std::size_t layer) {
   for (const graph::Parameter& parameter : parameters)
     if (parameter.trainable && static_cast<std::size_t>(parameter.layer) == layer)
@@ -44,7 +45,7 @@ void add_gradient_sums(std::vector<LayerCollective>& collectives, std::span<cons
                              .fixed = graph::elements(parameter.shape)});
 }
 
-/// Softmax over classes that ranks share (nn/split_loss.cpp): the largest logit of every row, three sums, and the place of the best one,
+/// Softmax over classes that ranks share (nn/split_loss.cpp): the largest logit of every row, three sums, and the index of the best class,
 /// which has eight bytes.
 void add_loss(std::vector<LayerCollective>& collectives, const graph::Graph& graph) {
   const std::int64_t rows = graph::elements(graph.output()) / graph.classes();
@@ -52,8 +53,8 @@ void add_loss(std::vector<LayerCollective>& collectives, const graph::Graph& gra
     collectives.push_back({.exchange = Action::Exchange::allreduce, .axis = Action::Axis::tensor, .elements = each * rows, .fixed = 0});
 }
 
-/// Batch norms of all data-parallel ranks together (nn/joint_norm.cpp): sums of a channel's values and their number, then of their squares;
-/// backward, of two gradients. They are added up in fp32.
+/// Batch norms over the samples of all data-parallel ranks (nn/joint_norm.cpp): the sum and number of a channel's values, then the sum of
+/// their squares; in the backward pass, sums of two gradients. All are added up in fp32.
 void add_joint_norm(std::vector<LayerCollective>& collectives, std::int64_t channels, bool backward) {
   const auto add = [&](std::int64_t count) {
     collectives.push_back(
@@ -63,7 +64,7 @@ void add_joint_norm(std::vector<LayerCollective>& collectives, std::int64_t chan
   add(channels + 1), add(channels);
 }
 
-/// Positions travel to their experts, and what these made of them travels back.
+/// Positions are sent to their experts, whose outputs are sent back.
 void add_experts(std::vector<LayerCollective>& collectives, const graph::Layer& layer) {
   const LayerCollective there{.exchange = Action::Exchange::all_to_all,
                               .axis = Action::Axis::data,

@@ -1,4 +1,5 @@
-// A network as step programs see it (schedule/program.h): for every unit what one rank of a mesh holds of it, and what crosses its border.
+// A network as step programs see it (schedule/program.h): for every unit, the part that one rank of a mesh holds, and the tensors that
+// cross its border.
 #pragma once
 
 #include <string>
@@ -8,13 +9,13 @@
 
 namespace paceline::perf {
 
-/// What decides which part of a network a rank holds.
+/// The settings that determine which part of a network a rank holds.
 struct Sharing {
   int data = 1, tensor = 1;
   bool sequence = false;        // the tensor axis shares positions, too
   bool joint_norms = false;     // batch norms see the samples of all data-parallel ranks
   std::string hybrid = "none";  // layers that data-parallel ranks share (graph/hybrid.h)
-  std::int64_t batch = 1;       // samples of a step on all ranks, by which "auto" chooses those layers
+  std::int64_t batch = 1;       // samples of a step on all ranks; "auto" chooses the layers by it
 };
 
 /// ConfigError if this many ranks cannot share the network (graph/tensor_split.h, graph/hybrid.h).

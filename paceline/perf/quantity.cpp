@@ -20,7 +20,7 @@ struct Unit {
   double factor;
 };
 
-// Within a dimension from large to small: text_of takes the first that leaves a number of at least 1. Bits come behind bytes.
+// Within a dimension, from large to small: text_of takes the first unit that gives a number of at least 1. Bits come after bytes.
 constexpr Unit kUnits[] = {
     {Dimension::flops, "Pflop/s", 1e15},
     {Dimension::flops, "Tflop/s", 1e12},
@@ -71,7 +71,7 @@ Source source_named(std::string_view name) {
   throw ConfigError(": " + unknown_message("source", name, names));
 }
 
-/// Multiplies by a factor below 1 as a division, so that "0.5 us" is the double nearest to 0.5e-6.
+/// Divides instead of multiplying by a factor below 1, so that "0.5 us" is the double nearest to 0.5e-6.
 double scaled(double number, double factor) { return factor < 1 ? number / std::round(1 / factor) : number * factor; }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A number with its unit and where it came from, as a cluster file writes it: "128 GB/s (spec)". Here it is in SI units.
+// A number with its unit and its source, as in a cluster file: "128 GB/s (spec)". Values are in SI units.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,10 @@ struct Quantity {
 /// puts the key's name before the message.
 Quantity parse_quantity(std::string_view text, Dimension dimension);
 
-/// What parse_quantity reads back to the same bits.
+/// The text from which parse_quantity returns the same bits.
 std::string text_of(const Quantity& quantity, Dimension dimension);
 
-/// "128 GB/s (spec)": what a quantity looks like.
+/// An example for messages: "128 GB/s (spec)".
 std::string_view example_of(Dimension dimension);
 
 /// "1 host", "8 hosts".

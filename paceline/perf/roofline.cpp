@@ -5,7 +5,7 @@
 namespace paceline::perf {
 namespace {
 
-constexpr double kElement = 4;  // δ: bytes of a number in fp32
+constexpr double kElement = 4;  // δ: bytes of an fp32 number
 
 double number(std::int64_t count) { return static_cast<double>(count); }
 
@@ -15,7 +15,7 @@ void add_product(LayerWork& work, std::int64_t out, std::int64_t in, std::int64_
   work.products[2].push_back({out, in, samples, count});
 }
 
-/// Both T × T products of every head, which have no weights: their gradients are twice as many products.
+/// The two T × T products of every head. They have no weights, so their gradients take twice as many products.
 void add_scores(LayerWork& work, std::int64_t positions, std::int64_t head_width, std::int64_t count) {
   work.products[0].push_back({positions, positions, head_width, count});
   work.products[0].push_back({positions, head_width, positions, count});
@@ -23,7 +23,7 @@ void add_scores(LayerWork& work, std::int64_t positions, std::int64_t head_width
   work.products[1].push_back({positions, head_width, positions, 2 * count});
 }
 
-/// Rows of a matrix product that one sample is: positions of a sequence, pixels of an image.
+/// How many rows of a matrix product one sample gives: positions of a sequence, pixels of an image.
 std::int64_t rows(const graph::Shape& shape, bool image) {
   if (image) return shape.at(1) * shape.at(2);
   return graph::elements(shape) / shape.back();
@@ -39,7 +39,7 @@ LayerWork work_of_layer(const graph::Layer& layer, const graph::Shape& input, st
   } else if (layer.kind == graph::Kind::fc) {
     add_product(work, layer.channels, input.back(), batch * rows(input, false), 1);
     weights = layer.channels * input.back();
-  } else if (layer.kind == graph::Kind::experts) {  // which compute all their slots, empty ones too
+  } else if (layer.kind == graph::Kind::experts) {  // they compute all their slots, including empty ones
     const std::int64_t width = input.back(), slots = batch * graph::expert_slots(layer);
     add_product(work, layer.experts, width, batch * rows(input, false), 1);
     add_product(work, layer.channels, width, slots, layer.experts);
@@ -104,14 +104,14 @@ std::optional<LayerWork> layer_work(const graph::Graph& graph, std::size_t layer
 
 std::vector<LayerWork> work_of(const graph::Graph& graph, std::int64_t batch) {
   std::vector<LayerWork> all;
-  std::int64_t before = 0;  // parameters of layers in front of the first that multiplies
+  std::int64_t before = 0;  // parameters of the layers before the first one with products
   for (std::size_t i = 0; i < graph.layers().size(); ++i) {
     if (auto work = layer_work(graph, i, batch)) all.push_back(std::move(*work));
     else (all.empty() ? before : all.back().parameters) += graph.layers()[i].parameters;
   }
   if (!all.empty()) {
     all.front().parameters += before;
-    // The gradient of the samples is not needed. An embedding in front does, so there the first layer has one.
+    // The gradient of the samples is not needed. That of an embedding is, so a first layer after one computes its input's gradient.
     if (before == 0) all.front().products[static_cast<std::size_t>(Phase::gradient)].clear();
   }
   return all;

@@ -20,7 +20,8 @@ using Work = schedule::Action::Work;
 
 double amount(std::int64_t count) { return static_cast<double>(count); }
 
-/// What a layer that multiplies nothing moves: tensors of the size of its output or input, forward and back, and the operations of each.
+/// The traffic of a layer without matrix products: tensors of the size of its output or input, forward and backward, and the number of
+/// operations of each.
 struct Moves {
   double forward_out, forward_in, back_out, back_in;
   int forward_launches, back_launches;
@@ -58,7 +59,7 @@ double bytes_of(Precision precision) { return precision == Precision::bf16 || pr
 
 std::int64_t share(std::int64_t whole, int parts) { return (whole + parts - 1) / parts; }
 
-/// A rank's part of a pair of products: of the first, its output's features; of the second, its input's.
+/// A rank's part of a pair of products: of the first, its output features; of the second, its input features.
 void cut_product(std::array<std::vector<Gemm>, 3>& products, std::size_t index, bool column, int parts) {
   Gemm &forward = products[0][index], &weights = products[2][index];
   auto& dim = column ? forward.m : forward.k;
@@ -83,7 +84,7 @@ void cut_work(LayerWork& work, const graph::LayerSplit& how, Kind kind, int part
       work.products[phase][i].count = share(work.products[phase][i].count, parts);
 }
 
-/// Of sums over units [0, i), the part of the action's units and phases.
+/// From sums over units [0, i): the part for the action's units and phases.
 double in_phases(const std::array<std::vector<double>, 3>& sums, const schedule::Action& action) {
   const auto of = [&](std::size_t phase) {
     return sums[phase].at(static_cast<std::size_t>(action.last)) - sums[phase].at(static_cast<std::size_t>(action.first));
@@ -102,19 +103,19 @@ struct RooflineTimes::Network {
   Roofline roofline;
   Speed speed;
   double element;
-  mutable std::int64_t latest = 0;  // samples that were asked for: a program's actions are of one number or two
+  mutable std::int64_t latest = 0;  // the last requested number of samples: a program's actions have only one or two different numbers
   mutable const Sums* latest_sums = nullptr;
 
-  /// Seconds of the device, forward, gradients of inputs, gradients of weights; and launches of each.
+  /// Seconds of the device for the forward pass, input gradients and weight gradients, and the number of launches of each.
   struct Cost {
     std::array<double, 3> seconds{}, launches{};
-    double within_s = 0, outside_s = 0;  // of products whose sizes were measured, or not
+    double within_s = 0, outside_s = 0;  // of products whose sizes are within the measured range, and outside of it
   };
 
   double product_seconds(const Gemm& gemm, bool convolution, Cost& cost) const {
     const double size = gemm.flops();  // a batch of products is one operation
     if (!speed.products.known() && !(convolution && speed.convolutions.known())) {
-      // As the slides have it, in elements of another width.
+      // As in the slides, but for elements of another width.
       const double intensity = roofline.intensity(gemm) * 4 / element;
       return gemm.flops() / std::min(roofline.bytes_per_s * intensity, speed.flops.value);
     }
@@ -203,7 +204,7 @@ const RooflineTimes::Sums& RooflineTimes::sums_for(std::int64_t samples) const {
 double RooflineTimes::update_seconds(double elements) const {
   const double bytes = update_bytes(settings_.storage_bytes, settings_.gradient_bytes(), settings_.moments) * elements;
   if (!settings_.offload) return bytes / device_.update_bytes_per_s();
-  // Gradients go to the host and parameters come back while the other direction is free; the update waits for its gradients.
+  // Gradients are copied to the host while parameters are copied back, in opposite directions; the update waits for its gradients.
   const double crossing = (settings_.storage_bytes + settings_.gradient_bytes()) * elements;
   return crossing / device_.host_link_or_default().value + bytes / device_.host_updates_or_default().value;
 }
@@ -247,7 +248,7 @@ Doubt RooflineTimes::doubt(std::span<const std::int64_t> samples) const {
 }
 
 double update_bytes(double storage_bytes, double gradient_bytes, int moments) {
-  const double rounded = storage_bytes < 4 ? storage_bytes : 0;  // written, beside the fp32 values that are read and written
+  const double rounded = storage_bytes < 4 ? storage_bytes : 0;  // written in addition to the fp32 values, which are read and written
   return gradient_bytes + rounded + 8 + 4.0 * 2 * moments;
 }
 

@@ -26,7 +26,7 @@ RunStep step_from(const Json& row) {
   return step;
 }
 
-/// The same but for its seconds.
+/// Whether two records differ at most in their seconds.
 bool same_run(RunStep step, const RunStep& other) {
   step.seconds = other.seconds;
   return step == other;

@@ -1,5 +1,5 @@
-// Steps of runs by the clock, kept in a file beside the cluster's. `paceline plan --probe-top` and `paceline profile --steps` add to it,
-// and predictions of such runs are corrected by what theirs were off (train/step_correction.h).
+// Measured steps of runs, kept in a file next to the cluster file. `paceline plan --probe-top` and `paceline profile --steps` add to it,
+// and predictions of similar runs are corrected by the errors of these (train/step_correction.h).
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@ namespace paceline::perf {
 
 struct RunStep {
   std::string network, optimizer;
-  std::int64_t parameters = 0;   // two networks of one name may differ in width
-  std::vector<std::string> way;  // what else its recipe says that a step's time depends on, in a fixed order: workers, strategy, mesh, …
+  std::int64_t parameters = 0;   // networks with the same name may differ in width
+  std::vector<std::string> way;  // other settings on which a step's time depends, in a fixed order: workers, strategy, mesh, …
   std::int64_t batch = 0;        // samples, all workers together
   double seconds = 0;
   bool operator==(const RunStep&) const = default;
 };
 
-/// "cluster.toml" has "cluster.steps.json" beside it, and the preset "h100" "h100.steps.json" in the working folder.
+/// For "cluster.toml" it is "cluster.steps.json" in the same folder; for the preset "h100", "h100.steps.json" in the working folder.
 std::string steps_file(const std::string& cluster);
-/// Empty if there is no such file. ConfigError with the file and the place of what is wrong in it.
+/// Empty if there is no such file. ConfigError with the file and the place of the error.
 std::vector<RunStep> read_steps(const std::string& file);
-/// Adds to the file; what was run again is replaced.
+/// Adds steps to the file; those of a run that was repeated are replaced.
 void keep_steps(const std::string& file, const std::vector<RunStep>& fresh);
 
 }  // namespace paceline::perf

@@ -16,7 +16,7 @@ double incast_seconds(const ServerLoad& load) {
 double visit_seconds(const ServerLoad& load) { return load.bytes / in_doubles(load.servers) / load.server_bytes_per_s; }
 
 Asynchronous asynchronous(std::int64_t workers, double away_s, double visit_s) {
-  // A worker that arrives finds the queue that the others have among themselves; of the visit in progress, half is left on average.
+  // An arriving worker finds the queue that the other workers would have without it; half of the visit in progress is left on average.
   double queue = 0, busy = 0, response = visit_s, rate = 0;
   for (std::int64_t n = 1; n <= workers; ++n) {
     response = visit_s * (1 + std::max(0.0, queue - busy / 2));

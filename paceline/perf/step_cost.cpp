@@ -15,12 +15,12 @@ using schedule::Action;
 using Axis = Action::Axis;
 using Exchange = Action::Exchange;
 
-/// Seconds of a stage's actions, behind those of the stages before it; what it sends and for how long goes to `step`.
+/// Appends the seconds of a stage's actions to those of the previous stages, and adds its communication to `step`.
 void add_durations(std::vector<double>& durations, PlayedStep& step, int rank, const schedule::Program& program,
                    const schedule::ProgramSettings& settings, const ComputeTimes& times, Prices& prices, double crowd) {
   StageCost& stage = step.stages[static_cast<std::size_t>(rank)];
   double& busy = step.busy[static_cast<std::size_t>(rank)];
-  double idle = 0;  // of the device, behind the last pass
+  double idle = 0;  // of the device, after the last pass
   std::vector<std::int64_t> samples_of;
   for (int micro_batch = 0; micro_batch < settings.parts(); ++micro_batch) samples_of.push_back(settings.samples_of(micro_batch));
   for (const Action& action : program) {
@@ -60,7 +60,7 @@ void add_share(Split& sum, const Split& other, double weight) {
   for (const Axis axis : kAxesOfPrograms) sum.exposed[axis] += other.exposed[axis] * weight;
 }
 
-/// `late`: by how much the slowest of equal workers computes longer than the mean. The stage that computes longest makes all wait for it.
+/// `late`: the factor by which the slowest of equal workers computes longer than the mean. All wait for the stage that computes longest.
 void add_up(StepCost& step, double late) {
   double slowest = 0;
   for (const StageCost& stage : step.stages) {
@@ -78,7 +78,7 @@ void add_up(StepCost& step, double late) {
   step.steps_per_s = 1 / step.seconds;
 }
 
-/// The ranks of a stage lie beside one another, and so do stages; where a host has room for less than a stage, its ranks fill hosts.
+/// The ranks of a stage are neighbours, and so are stages. A stage that does not fit on one host fills several hosts.
 std::optional<Turns> turns_of(const Cluster& cluster, const schedule::ProgramSettings& settings, const CostOptions& options) {
   if (options.crowd <= 1) return std::nullopt;
   const std::int64_t stage = static_cast<std::int64_t>(settings.data) * settings.tensor;
@@ -87,10 +87,10 @@ std::optional<Turns> turns_of(const Cluster& cluster, const schedule::ProgramSet
                .stages = static_cast<int>(std::max<std::int64_t>(cluster.devices / stage, 1))};
 }
 
-/// Workers that visit the servers when they are ready wait in a queue there.
+/// Workers that visit the servers when they are ready wait there in a queue.
 void add_queue(StepCost& step, std::span<const schedule::Program> stages, const Prices& prices, const ComputeTimes& times,
                std::int64_t workers, double between_s) {
-  double pulls = 0, pushes = 0;  // which leave and enter a server by wires of their own
+  double pulls = 0, pushes = 0;  // a server sends and receives through separate wires
   for (const schedule::Program& program : stages)
     for (const Action& action : program) {
       if (action.exchange == Exchange::pull) pulls += prices.visit(action, times);
@@ -130,7 +130,8 @@ PlayedStep play_priced(const CostModel::ShortStep& written, const ComputeTimes& 
   const Play played =
       play(stages, durations, {.slowdown = cluster.device.slowdown_factor(), .turns = turns_of(cluster, settings, options)});
   step.seconds = played.seconds;
-  const bool splits = options.splits || options.jitter.distribution != "constant";  // how late the slowest is depends on its computing
+  const bool splits =
+      options.splits || options.jitter.distribution != "constant";  // the delay of the slowest depends on its computing time
   for (std::size_t stage = 0; splits && stage < stages.size(); ++stage)
     step.stages[stage].split = split_of(played, stages, static_cast<int>(stage));
   return step;

@@ -1,9 +1,9 @@
-// What a training step costs: plays the step programs of all stages of a pipeline (schedule/program.h) on a cluster. Compute actions take
-// what ComputeTimes says, collectives what the lists of steps cost that `comm` runs (collective_costs.h), messages between stages what
-// their links cost (placement.h). A rank's two lanes run beside each other, and computing beside a collective is slower by the device's
-// measured factor.
+// The cost of a training step: plays the step programs of all stages of a pipeline (schedule/program.h) on a cluster. The times of compute
+// actions come from ComputeTimes, those of collectives from the lists of steps that `comm` runs (collective_costs.h), those of messages
+// between stages from their links (placement.h). A rank's lanes run concurrently, and computing during a collective is slower by the
+// device's measured factor.
 //
-// Ranks that share a program are taken to be equally fast; `Jitter` adds the wait for the slowest of them.
+// Ranks that share a program are assumed to be equally fast; `Jitter` adds the wait for the slowest of them.
 #pragma once
 
 #include <array>
@@ -38,10 +38,10 @@ struct ByAxis {
   double sum() const { return of[0] + of[1] + of[2] + of[3]; }
 };
 
-/// Where the seconds of a step go; they add up to the step.
+/// A breakdown of a step's seconds, which add up to the step.
 struct Split {
   double compute = 0;     // forward and backward passes
-  double optimizer = 0;   // updates that no pass hides
+  double optimizer = 0;   // updates that are not hidden behind a pass
   double encoding = 0;    // compressors, likewise
   ByAxis exposed;         // communication, likewise
   double bubble = 0;      // waiting for another stage, or for the step's end
@@ -49,52 +49,53 @@ struct Split {
   double total() const { return compute + optimizer + encoding + exposed.sum() + bubble + straggling; }
 };
 
-/// One stage of the pipeline: of each rank that runs its program.
+/// One stage of the pipeline: values for each rank that runs its program.
 struct StageCost {
   Split split;
-  ByAxis communication;  // seconds, hidden ones as well
-  ByAxis bytes;          // that a rank sends, or pulls from servers
+  ByAxis communication;  // seconds, including hidden ones
+  ByAxis bytes;          // bytes that a rank sends, or pulls from servers
 };
 
 struct StepCost {
   double seconds = 0;
-  double low = 0, high = 0;       // by the sources of the values: what was measured is known better than what stands in a data sheet
+  double low = 0, high = 0;       // the interval, by the sources of the values: measurements are more certain than data sheets
   Split split;                    // mean over the stages
-  ByAxis communication, bytes;    // of the stage that has most of each
+  ByAxis communication, bytes;    // the largest of any stage
   std::string bottleneck;         // the largest part of the split: "compute", "data communication", "bubble", …
-  double staleness = 0;           // updates by others between a worker's pull and its push, on average; 0 where steps are synchronous
+  double staleness = 0;           // average number of updates by others between a worker's pull and its push; 0 if steps are synchronous
   double steps_per_s = 0;         // of all workers together: asynchronous workers make one each, synchronous ones make one together
   std::vector<StageCost> stages;  // in the order of the programs
   std::vector<std::string> notes;
 };
 
-/// Every second of it, and its split, times `factor`.
+/// Multiplies all seconds, including those of the split, by `factor`.
 void scale(StepCost& cost, double factor);
 
 struct CostOptions {
   Jitter jitter = {};
-  bool asynchronous = false;      // push and pull: each worker when it is ready; else all of them at the same time, into one another's way
-  double between_s = 0;           // asynchronous: of steps that a worker makes on its own between two visits to the servers
+  bool asynchronous = false;      // push and pull: each worker when it is ready; otherwise all at the same time, competing for the links
+  double between_s = 0;           // asynchronous: seconds of the steps that a worker makes on its own between two visits to the servers
   std::int64_t server_hosts = 0;  // links that the servers have; 0: each server has its own
-  double crowd = 1;               // ranks of a host for each of its devices; more than 1: they take turns on them
-  bool splits = true;             // whether to say where the seconds go; else only the seconds are of use
+  double crowd = 1;               // ranks per device of a host; above 1: they take turns on the devices
+  bool splits = true;             // whether to fill in the splits; otherwise only the seconds are valid
 };
 
-/// Keeps the costs of collectives, so that thousands of programs on one cluster are cheap. Not thread-safe.
+/// Caches the costs of collectives, so that thousands of programs on one cluster are cheap. Not thread-safe.
 class CostModel {
  public:
   explicit CostModel(const Cluster& cluster);
-  /// Shares what does not depend on the speed of links with the model of a cluster of the same shape.
+  /// Shares everything that does not depend on the speed of links with the model of a cluster of the same shape.
   CostModel(const Cluster& cluster, const CostModel& other);
   ~CostModel();
 
-  /// `stages`: the programs by rank of the pipeline; `settings`: those that they were made with, whose mesh is placed on the cluster with
+  /// `stages`: the programs by rank of the pipeline; `settings`: those from which they were made; their mesh is placed on the cluster with
   /// the tensor axis innermost, then data, then pipeline (comm/mesh.h). ConfigError if the cluster has fewer devices, or a program waits
   /// for a message that no rank sends.
   StepCost cost(std::span<const schedule::Program> stages, const schedule::ProgramSettings& settings, const ComputeTimes& times,
                 const CostOptions& options = {}) const;
 
-  /// A step of many micro-batches, from programs of the same step with fewer of them; `round`, and when there is nothing: played_step.h.
+  /// A step of many micro-batches, from programs of the same step with fewer of them. For `round`, and for when the result is nullopt, see
+  /// play_longer() in played_step.h.
   struct ShortStep {
     std::span<const schedule::Program> stages;
     const schedule::ProgramSettings& settings;
@@ -110,7 +111,7 @@ class CostModel {
   const Cluster& cluster() const { return cluster_; }
 
  private:
-  /// With what lies around the programs, and the wait for other workers.
+  /// Adds the time around the programs, and the wait for other workers.
   StepCost finished(PlayedStep played, std::span<const schedule::Program> stages, const schedule::ProgramSettings& settings,
                     const ComputeTimes& times, const CostOptions& options, const Prices& prices) const;
   /// expected_maximum(), cached because it is an integral.

@@ -31,7 +31,7 @@ constexpr TableColumn kTableColumns[] = {
     {"pipeline parallelism", &MeasuredStep::pipeline},
     {"iteration time (ms)", nullptr},
 };
-constexpr std::int64_t kMost = 1 << 24;  // of any count: sizes stay far from the ends of 64 bits
+constexpr std::int64_t kMost = 1 << 24;  // the limit of any count, so that no product overflows 64 bits
 
 class TableReader {
  public:
@@ -93,7 +93,7 @@ class TableReader {
   }
 
   const std::string& source_;
-  std::vector<std::ptrdiff_t> places_;  // by column; −1: not there
+  std::vector<std::ptrdiff_t> places_;  // by column; −1: missing
   std::size_t width_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// One step of data parallelism: the passes one after the other, and the gradients' allreduces behind them or beside them.
+// One data-parallel step: the passes, and the allreduces of the gradients after or during the backward pass.
 #pragma once
 
 #include <functional>
@@ -16,15 +16,15 @@ std::vector<LayerTime> layer_times(std::span<const LayerWork> work, const Roofli
 
 struct StepTime {
   double compute = 0, communication = 0;
-  double overlapped = 0;  // with the allreduces beside the backward pass
+  double overlapped = 0;  // with the allreduces during the backward pass
   double sequential() const { return compute + communication; }
 };
 
 /// Seconds of an allreduce of this many elements.
 using Allreduce = std::function<double(std::int64_t elements)>;
 
-/// t = Σ FP; for l = L..1: t += GC_l + WU_l, and as soon as `fused` elements have come together (0: after each layer) their allreduce
-/// begins, behind the one before it: c = max(c, t) + AR. The step ends with the later of both.
+/// t = Σ FP; for l = L..1: t += GC_l + WU_l, and as soon as there are `fused` elements (0: after each layer), their allreduce begins after
+/// the previous one: c = max(c, t) + AR. The step ends at the later of t and c.
 StepTime step_time(std::span<const LayerTime> layers, const Allreduce& allreduce, std::int64_t fused = 0);
 
 }  // namespace paceline::perf

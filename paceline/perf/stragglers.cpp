@@ -19,7 +19,7 @@ double harmonic(std::int64_t count) {
   return sum;
 }
 
-/// Of draws from Gamma(shape) with mean 1: ∫ 1 − F(x)^count dx, F summed up along the way.
+/// For draws from Gamma(shape) with mean 1: ∫ 1 − F(x)^count dx, where F is summed up along the way.
 double gamma_maximum(double shape, std::int64_t count) {
   const double deviation = 1 / std::sqrt(shape), high = 1 + deviation * (40 + 40 * deviation);
   constexpr int kSteps = 40000;

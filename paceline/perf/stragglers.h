@@ -1,4 +1,4 @@
-// Workers whose times vary from step to step, as the timings of ps/ have them: a synchronous step takes as long as the slowest of them.
+// Workers whose times vary from step to step, as in the timings of ps/: a synchronous step takes as long as the slowest worker.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace paceline::perf {
 
-/// The factor by which one step's computation differs from its mean, 1 on average.
+/// The distribution of a factor on a step's computation, with mean 1.
 struct Jitter {
   std::string distribution = "constant";  // constant, gamma, exponential_tail
   double shape = 100;                     // gamma: standard deviation 1/√shape

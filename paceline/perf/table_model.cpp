@@ -9,7 +9,7 @@
 
 namespace paceline::perf {
 
-/// One transformer, as one rank of a tensor axis has it.
+/// The part of a transformer that one rank of a tensor axis has.
 struct TableModel::Network {
   explicit Network(graph::Graph made) : graph(std::move(made)) {}
 
@@ -27,7 +27,7 @@ struct TableModel::Row {
 
 namespace {
 
-constexpr int kHalf = 2;  // bytes: these were trained in 16 bits
+constexpr int kHalf = 2;  // bytes: the runs of the table trained in 16 bits
 
 graph::Graph graph_of(const MeasuredStep& step) {
   graph::ModelConfig config;
@@ -49,10 +49,10 @@ std::vector<std::vector<int>> even_stages(int units, std::int64_t blocks, std::i
   return stages;
 }
 
-/// The roofline, and on top of it what the logits' products take longer.
+/// The roofline, plus the additional time of the logits' products.
 class FrameworkTimes final : public ComputeTimes {
  public:
-  /// `logits_s`: on top, of a sample's forward pass.
+  /// `logits_s`: the additional time of a sample's forward pass.
   FrameworkTimes(const RooflineTimes& roofline, int units, double logits_s) : roofline_(roofline), units_(units), logits_s_(logits_s) {}
 
   double seconds(const schedule::Action& action, std::int64_t samples) const override {
@@ -72,7 +72,7 @@ class FrameworkTimes final : public ComputeTimes {
   double logits_s_;
 };
 
-/// As Megatron-LM runs them: gradients are reduced in one piece when the passes are over.
+/// As in Megatron-LM: gradients are reduced in one piece after the passes.
 schedule::ProgramSettings program_of(const MeasuredStep& step, int units) {
   schedule::ProgramSettings settings;
   settings.data = static_cast<int>(step.data), settings.pipeline = static_cast<int>(step.pipeline);

@@ -1,4 +1,4 @@
-// The planner's model of the rows of a table of measured steps. What does not depend on the cluster is made once.
+// The planner's model for the rows of a table of measured steps. Everything that does not depend on the cluster is created once.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@ class TableModel {
   TableModel(const std::vector<MeasuredStep>& steps, Programs allreduce);
   ~TableModel();
 
-  /// Seconds of these rows, in their order.
+  /// The predicted seconds of these rows, in their order.
   std::vector<double> predict(const Cluster& cluster, const Overheads& overheads, const std::vector<std::size_t>& rows) const;
 
  private:

@@ -25,7 +25,7 @@ namespace {
 
 constexpr double kFarAbove = 30;  // times a usual rate
 
-/// Settings that are allowed, and will hardly do what is wanted.
+/// Warns about settings that are allowed but hardly intended.
 void warn_of_doubtful_settings(const Recipe& recipe) {
   if (recipe.schedule.warmup_epochs > static_cast<double>(recipe.train.epochs))
     log::warning("schedule.warmup_epochs={} is more than train.epochs={}: the rate never reaches optim.rate", recipe.schedule.warmup_epochs,
@@ -50,7 +50,7 @@ std::unique_ptr<comm::Communicator> alone(const Recipe& recipe) {
   return std::move(comm::local_group(1).front());
 }
 
-/// The recipe as these workers have it.
+/// The recipe as resolved for these workers.
 Recipe settled(Recipe recipe, const comm::Communicator& comm) {
   recipe.parallel.workers = recipe.servers() ? recipe.workers_per_trainer() : comm.size();
   recipe.strategy.name = strategies::resolve(recipe.strategy.name, static_cast<int>(recipe.parallel.data_workers()));
@@ -101,8 +101,8 @@ Trainer::Impl::Impl(const Recipe& recipe, const Environment& around)
   std::optional<step::Resumed> resumed;
   if (around.from) resumed = resume(*around.from);
   strategy_ = strategies::make_strategy(strategy_of(recipe_, around_.cluster, threads()), context_, resumed ? &*resumed : nullptr);
-  if (resumed) module_->refresh();  // what a strategy keeps for each worker lies over what was agreed
-  around_.from = nullptr;           // its owner may let it go now
+  if (resumed) module_->refresh();  // the strategy's state of each worker overrides the common one
+  around_.from = nullptr;           // its owner may release it now
   centralised_ = strategy_->centralised();
   training_feed_ = make_training_feed();
   test_feed_ =
@@ -135,8 +135,8 @@ std::int64_t Trainer::Impl::steps_in(std::int64_t epoch) const {
 }
 
 std::int64_t Trainer::Impl::count_steps() const {
-  // Between two milestones the batch stays as it is, and there may be any number of epochs. Those that are done count as they were: a
-  // resumed run may have had other batches.
+  // Between two milestones the batch is constant, for any number of epochs. Epochs that are done count as they were, since a resumed run
+  // may have had other batches.
   std::int64_t epoch = position_.epoch, steps = position_.step - position_.batch;
   const std::int64_t epochs = std::max(epoch, recipe_.train.epochs);
   const auto count_until = [&](std::int64_t next) {
@@ -156,7 +156,7 @@ observe::RunEnded Trainer::Impl::run(const std::filesystem::path& folder) {
     if (const auto aside = set_aside_behind(position_.step, checkpoints()))
       log::warning("{} continues from step {}; its later checkpoints were moved to {}", folder_.string(), position_.step, aside->string());
   configure_libtorch(recipe_, threads());  // again: the trainer may have been made in another thread
-  tensor::synchronize(module_->device());  // what was set up was enqueued elsewhere
+  tensor::synchronize(module_->device());  // the setup was enqueued by another thread
   const tensor::OwnStream stream(module_->device());
   if (leads()) steps_made_.emplace(folder_).set(position_.step);
   if (leads()) around_.bus.emit(started());
@@ -164,12 +164,13 @@ observe::RunEnded Trainer::Impl::run(const std::filesystem::path& folder) {
   meet();
 
   times_.turn_to(&WallTime::rest);
-  std::optional<StepMemory> memory;  // ends in the thread that it began in, whatever happens
+  std::optional<StepMemory> memory;  // must end in the thread in which it began
   if (prediction_ && !centralised_) memory_ = &memory.emplace(module_->arena());
   first_step_ = position_.step;
-  bool stopped = evaluation_due() && !evaluate();  // of an epoch after whose checkpoint the run before this one ended
+  bool stopped =
+      evaluation_due() && !evaluate();  // after a checkpoint at the end of an epoch, the earlier run stopped before its evaluation
   while (!finished() && !stopped) stopped = !train_epoch();
-  const auto kept_in_the_end = [&] {  // a run waits for what is still being written
+  const auto kept_in_the_end = [&] {  // a run waits for checkpoints that are still being written
     const auto waiting = times_.enter(&WallTime::checkpoints);
     const Nanoseconds began = around_.clock.now();
     const bool complete = kept();
@@ -187,8 +188,8 @@ observe::RunEnded Trainer::Impl::run(const std::filesystem::path& folder) {
   return result;
 }
 
-// Worker 0 reads and writes for all, and a disk may be slow. They may also have found different checkpoints: processes look for themselves,
-// each on the disk of its host, and one that was still being written may have come between.
+// Worker 0 reads and writes for all, and its disk may be slow. Workers may also have found different checkpoints: each process searches on
+// its own host's disk, and a checkpoint may have been completed in the meantime.
 void Trainer::Impl::meet() {
   if (comm_->size() == 1) return;
   std::vector<std::int64_t> steps(static_cast<std::size_t>(comm_->size()));
@@ -218,7 +219,7 @@ bool Trainer::Impl::train_epoch() {
     } else {
       share.global_samples = std::min(batch, datasets_->training->size() - position_.batch * batch);
     }
-    // The parts of a batch have one rate, whoever computes them: so the schedule means the same with a parameter server as without.
+    // All parts of a batch have the same rate, so a schedule means the same with a parameter server as without one.
     const std::int64_t begun = position_.batch - position_.batch % minibatches();
     const optim::Progress progress{.epoch = static_cast<double>(epoch) + static_cast<double>(begun) / static_cast<double>(steps),
                                    .epochs = static_cast<double>(recipe_.train.epochs)};
@@ -243,8 +244,8 @@ bool Trainer::Impl::train_epoch() {
     else if (static_cast<std::int64_t>(unreported_.size()) >= report_every) report();
 
     const bool stop = told_to_stop();
-    if ((stop || due) && position_.batch < steps) {  // the end of the epoch has a checkpoint of its own
-      finish_steps();                                // where it was the report that told to stop
+    if ((stop || due) && position_.batch < steps) {  // the end of an epoch has its own checkpoint
+      finish_steps();                                // the request to stop may have come with the report
       checkpoint(decided);
     }
     if (stop && position_.batch < steps) return false;
@@ -262,7 +263,7 @@ bool Trainer::Impl::train_epoch() {
     position_.batch = 0;
     if (leads()) around_.bus.emit(done);
   }
-  // Before the evaluation, so that an image that cannot be read there, or a kill, does not cost an epoch.
+  // Before the evaluation, so that an unreadable test image, or a kill, does not cost an epoch.
   if (last_checkpoint_step_ != position_.step && epoch_checkpoint()) checkpoint(around_.clock.now());
   return !told_to_stop() && (!evaluation_due() || evaluate());
 }

@@ -1,4 +1,4 @@
-// The Trainer's half that keeps checkpoints: what goes into one, when it is written, and how a run resumes from it.
+// The Trainer's checkpoints: what they contain, when they are written, and how a run resumes from one.
 #include <ATen/ATen.h>
 
 #include <fmt/format.h>
@@ -89,8 +89,8 @@ step::Resumed Trainer::Impl::resume(const FoundCheckpoint& from) {
 }
 
 std::unique_ptr<Checkpointer> Trainer::Impl::make_checkpointer() const {
-  // Until one has been written: parameters and two moments, divided among those that have the same part of the model, at what a slow disk's
-  // cache takes.
+  // The estimate until one has been written: parameters and two moments, divided among the workers that have the same part of the model, at
+  // the speed of a slow disk's cache.
   constexpr double kCopies = 3, kBytesPerSecond = 5e8;
   const tensor::Arena& arena = module_->arena();
   const auto bytes = kCopies * static_cast<double>(arena.length() * 4) / static_cast<double>(mesh_.data().size());
@@ -108,7 +108,7 @@ bool Trainer::Impl::checkpoint_due() {
   return every > 0 ? position_.step % every == 0 : checkpoint_wish_ == Checkpointer::Wish::now;
 }
 
-// Where the recipe says how many steps apart they are, those of epochs come on top.
+// If the recipe sets an interval in steps, checkpoints at the ends of epochs are written as well.
 bool Trainer::Impl::epoch_checkpoint() const {
   return recipe_.train.checkpoint_every > 0 || finished() || told_to_stop() || checkpoint_wish_ != Checkpointer::Wish::none;
 }
@@ -119,14 +119,14 @@ void Trainer::Impl::checkpoint(Nanoseconds began) {
     return;
   }
   const auto pause = times_.enter(&observe::WallTime::checkpoints);
-  // Before anything is saved: what the one before it needs may then go.
+  // Before anything is saved: once the previous checkpoint is complete, what was kept for the one before it may be released.
   if (checkpointer_->finish() && centralised_ && !checkpointer_->last().empty())
     centralised_->checkpoint_complete([last = checkpointer_->last()] { return read_checkpoint(last, Check::structure).tensors; });
   const std::shared_ptr<OtherParts> others = agree_on_state();
-  // The update after a finite loss may have overflowed; what it left must not take the place of a good checkpoint.
+  // The update after a finite loss may have overflowed; its result must not replace a good checkpoint.
   const std::string overflowed = fmt::format("the update of step {} overflowed", position_.step);
   const auto fault = bad_parameter(*module_, position_.step, mesh_.data().rank());
-  if (comm_->size() > 1) {  // each worker has looked at what it holds
+  if (comm_->size() > 1) {  // each worker has only checked its own part
     fault_ = fault;
     std::vector<std::int32_t> any = {fault ? 1 : 0};
     comm_->run(comm::allreduce(any, {.op = comm::ReduceOp::max, .deadline = comm::kUntilTheEnd}));

@@ -1,4 +1,4 @@
-// The Trainer's half that evaluates: loss and accuracy of what the workers agree on, with every kind of statistics that a strategy knows.
+// The Trainer's evaluations: loss and accuracy of the model that the workers agree on, with every kind of statistics that the strategy has.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace paceline::train {
 
-// A function of the place alone: where a run was stopped before its evaluation, the one that resumes it makes up for that.
+// Depends only on the position: if a run was stopped before its evaluation, the resumed run makes up for it.
 bool Trainer::Impl::evaluation_due() const {
   if (evaluated_step_ == position_.step) return false;
   if (finished()) return true;
@@ -37,7 +37,7 @@ bool Trainer::Impl::evaluate() {
     const std::string where = blame();
     std::optional<std::filesystem::path> aside;
     kept();
-    if (leads()) aside = set_aside_behind(position_.step - 1, checkpoints());  // it was written before this was known
+    if (leads()) aside = set_aside_behind(position_.step - 1, checkpoints());  // it was written before the fault was known
     give_up(fmt::format("the test loss is {} after step {}", last_test_.loss, position_.step), where, aside);
   }
   strategy_->resume_training();
@@ -53,8 +53,8 @@ bool Trainer::Impl::evaluate() {
   return true;
 }
 
-// Ranks that need one another in a pass leave an evaluation together, so they ask one another, but not before every batch. Feeds have
-// equally many.
+// Ranks that communicate in a pass must leave an evaluation together, so they ask each other, though not before every batch. All feeds have
+// the same number of batches.
 bool Trainer::Impl::told_to_stop_at(std::int64_t batch) {
   constexpr std::int64_t kBatches = 16;
   std::vector<std::int32_t> told = {around_.stop.load(std::memory_order_relaxed) ? 1 : 0};
@@ -67,14 +67,15 @@ bool Trainer::Impl::told_to_stop_at(std::int64_t batch) {
   return told[0] > 0;
 }
 
-// Only where a step is recorded too, and every batch's work is on the same memory and the worker's own. A user's metric may do anything.
+// Only if steps are recorded too, and every batch is processed in the same memory and without other workers. A user's metric may do
+// anything.
 bool Trainer::Impl::records_evaluation() const {
   return context_.record_steps && !recipe_.servers() && recipe_.parallel.zero == 0 && mesh_.tensor().size() == 1 &&
          !module_->workers_meet() && loss_->metrics().empty();
 }
 
-// Loss and accuracy of the module as it is, over the test data of all workers. It may take minutes, which whoever tells a run to stop does
-// not give it.
+// Loss and accuracy of the module in its current state, over the test data of all workers. It may take minutes, so it ends early if the run
+// is to stop.
 std::optional<Trainer::Impl::Score> Trainer::Impl::score() {
   const auto pass = pipeline::make_pass(context_);
   const std::vector<std::string> metrics = loss_->metrics();
@@ -95,7 +96,7 @@ std::optional<Trainer::Impl::Score> Trainer::Impl::score() {
   std::vector<double> all = {static_cast<double>(targets), stop ? 1.0 : 0.0};
   all.insert(all.end(), host.data_ptr<double>(), host.data_ptr<double>() + sums);
   if (!counts()) std::ranges::fill(all, 0.0), all[1] = stop ? 1.0 : 0.0;
-  // Workers that are slower, or were not told to stop, may arrive minutes later.
+  // Workers that are slower, or were not asked to stop, may arrive minutes later.
   if (comm_->size() > 1) comm_->run(comm::allreduce(all, {.deadline = comm::kUntilTheEnd}));
   stopping_ = stopping_ || all[1] > 0;
   if (all[1] > 0) return std::nullopt;
@@ -105,7 +106,7 @@ std::optional<Trainer::Impl::Score> Trainer::Impl::score() {
   return score;
 }
 
-// Once more over this worker's test data, layer by layer, to the first batch that shows what is wrong.
+// Repeats the pass over this worker's test data, layer by layer, until a batch shows the fault.
 void Trainer::Impl::look_into_test() {
   if (mesh_.pipeline().size() > 1) return;  // no rank has all layers
   std::optional<Fault> found;
@@ -123,8 +124,8 @@ void Trainer::Impl::look_into_test() {
   fault_ = found;
 }
 
-// At the end of a run: the model with every kind of statistics that the strategy knows, so that effects of weights and of batch norms can
-// be told apart.
+// At the end of a run: evaluates the model with every kind of statistics that the strategy has, to separate the effects of weights and of
+// batch norms.
 bool Trainer::Impl::evaluate_views() {
   if (!centralised_) return true;
   const std::vector<std::string> names = centralised_->views();
@@ -145,7 +146,7 @@ bool Trainer::Impl::evaluate_views() {
   return true;
 }
 
-// The mean of the statistics of a number of training batches, for the weights as they are.
+// The mean statistics over a number of training batches, with the current weights.
 void Trainer::Impl::recompute_statistics() {
   constexpr std::int64_t kBatches = 32;
   if (!statistics_feed_) statistics_feed_ = make_training_feed();

@@ -1,4 +1,4 @@
-// What the Trainer tells of its run: how it begins and ends, the sums of its steps, and whether it has diverged.
+// What the Trainer reports about its run: its beginning and end, the sums of its steps, and whether it has diverged.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -21,12 +21,12 @@
 namespace paceline::train {
 namespace {
 
-constexpr std::size_t kStepsKept = 1024;   // whose durations a median is made of
-constexpr std::int64_t kRefusedEach = 16;  // steps in a row, for each worker, whose gradients were refused: the run has diverged
+constexpr std::size_t kStepsKept = 1024;   // the number of durations over which the median is taken
+constexpr std::int64_t kRefusedEach = 16;  // consecutive refused gradients, per worker, after which the run counts as diverged
 
 }  // namespace
 
-// A prediction is worth less than the run: where none can be made, the run continues without, unless the recipe asks for it.
+// The run matters more than its prediction: if none can be made, the run continues without one, unless the recipe asks for it.
 std::optional<observe::Prediction> Trainer::Impl::predicted() const {
   if (around_.workload.model || !knows_machine(recipe_)) return std::nullopt;
   const comm::Topology here = comm_->topology();
@@ -72,9 +72,9 @@ observe::RunStarted Trainer::Impl::started() const {
   return event;
 }
 
-// The median of the second half: the first steps bring memory and caches, and try buckets (data_parallel/bucket_tuner.h). Workers of a
-// parameter server end their minibatches when they do, several at a time: as many steps as there are workers count together. So do the
-// steps of a period, where workers meet every few steps.
+// The median of the second half: the first steps allocate memory, warm up caches and try buckets (data_parallel/bucket_tuner.h). The
+// workers of a parameter server finish minibatches independently, sometimes several at once, so as many steps as there are workers are
+// counted together. So are the steps of a period, if workers meet every few steps.
 double Trainer::Impl::settled_step() const {
   const auto together = static_cast<std::ptrdiff_t>(std::max(minibatches(), strategies::period_of(recipe_.strategy)));
   std::vector<double> settled;
@@ -93,7 +93,7 @@ observe::RunEnded Trainer::Impl::ended(bool stopped) {
   event.samples = position_.samples;
   event.seconds = position_.seconds;
   event.samples_per_s =
-      position_.seconds > 0 ? static_cast<double>(position_.samples) / position_.seconds : 0;  // what was resumed counts too
+      position_.seconds > 0 ? static_cast<double>(position_.samples) / position_.seconds : 0;  // including the time before a resumption
   event.train_loss = position_.mean_loss();
   event.test_loss = last_test_.loss;
   event.test_accuracy = last_test_.accuracy;
@@ -115,7 +115,7 @@ observe::RunEnded Trainer::Impl::ended(bool stopped) {
   return event;
 }
 
-// A parameter server refuses a gradient that is not finite and continues without it, unless no finite ones arrive any more.
+// A parameter server refuses a gradient that is not finite and continues without it. The run ends if finite ones no longer arrive.
 bool Trainer::Impl::accepts(std::int64_t step, double loss) {
   if (std::isfinite(loss)) {
     refused_ = 0;
@@ -142,8 +142,8 @@ void Trainer::Impl::keep(const step::StepResult& result) {
   unreported_.push_back(latest_);
 }
 
-// After a pause like this the first steps end before anything is finished: what comes last has their samples. A step is told of once: what
-// was in flight is added to the latest one, unless either is not finite; such a loss is not reported at all.
+// After such a pause, the first steps end before any minibatch is finished, so the last one gets their samples. Each step is reported once:
+// sums that were in flight are added to the latest step, unless either is not finite; such a loss is not reported at all.
 void Trainer::Impl::finish_steps() {
   const step::StepResult rest = centralised_ ? centralised_->finish() : step::StepResult{};
   if (rest.targets == 0) return report();
@@ -167,8 +167,8 @@ void Trainer::Impl::finish_steps() {
 void Trainer::Impl::report() {
   if (unreported_.empty()) return;
   const auto count = static_cast<std::int64_t>(unreported_.size());
-  // A row a step: loss, right answers, targets, of this worker and then of all. One more tells whether anybody was asked to stop, how far
-  // the workers are with writing a checkpoint, and whether worker 0 wants another; the last, how many writers they had and what these cost.
+  // One row per step: loss, right answers and targets, of this worker and, after the sum, of all. One more row has whether any worker was
+  // asked to stop, the progress of a checkpoint, and whether worker 0 wants another; the last row has the number and the cost of writers.
   at::Tensor sums = at::zeros({count + 2, 3}, at::kDouble);
   if (counts()) sums.narrow(0, 0, count).narrow(1, 0, 2).copy_(unreported_sums_.narrow(0, 0, count));  // on a GPU this waits for the steps
   auto rows = sums.accessor<double, 2>();
@@ -198,7 +198,7 @@ void Trainer::Impl::report() {
     const double loss = rows[i][0], right = rows[i][1], targets = rows[i][2];
     if (step_seconds_.size() == kStepsKept) step_seconds_.pop_front();
     step_seconds_.push_back(seconds(each));
-    if (targets == 0) {  // nothing was finished in that step: workers of their own pace
+    if (targets == 0) {  // no minibatch was finished in that step: asynchronous workers
       silent_samples_ += step.samples;
       continue;
     }
@@ -234,7 +234,7 @@ observe::Communication Trainer::Impl::communication() {
           .ratio = traffic.bytes_sent > 0 ? static_cast<double>(traffic.bytes_plain) / static_cast<double>(traffic.bytes_sent) : 1};
 }
 
-// The sums are those of all workers, so all of them come here, though the fault may be one worker's.
+// All workers have the same sums, so all of them get here, although the fault may be that of a single worker.
 std::string Trainer::Impl::blame() {
   constexpr std::size_t kNumbers = 3;
   std::vector<std::int64_t> seen(kNumbers * static_cast<std::size_t>(comm_->size()));
@@ -244,7 +244,7 @@ std::string Trainer::Impl::blame() {
     const std::int64_t numbers[kNumbers] = {own.step, own.part, own.parameter};
     std::ranges::copy(numbers, &seen[kNumbers * static_cast<std::size_t>(comm_->rank())]);
   }
-  // One may find its fault in the first batch of its test data, another read all of its own and find none.
+  // One worker may find a fault in its first batch of test data, while another reads all of its data and finds none.
   if (comm_->size() > 1) comm_->run(comm::all_gather(seen, {.deadline = comm::kUntilTheEnd}));
   std::optional<Fault> first;
   for (std::size_t i = 0; i < seen.size(); i += kNumbers)
@@ -259,13 +259,13 @@ void Trainer::Impl::give_up(const std::string& symptom, const std::string& where
   checkpointer_->finish();
   std::string message = fmt::format("{}: {}; lower optim.rate, add warm-up or optim.clip_norm", symptom, where);
   try {
-    if (leads()) {  // the others may know nothing of the run's folder
+    if (leads()) {  // the others may have no access to the run's folder
       const auto kept = list_checkpoints(folder_);
       message += kept.empty() ? ". There is no checkpoint yet" : fmt::format(". The last good checkpoint is {}", kept.front().string());
       if (aside) message += fmt::format("; that of step {}, which is not finite, was moved to {}", position_.step, aside->string());
     }
   } catch (const DataError&) {
-    // A folder that cannot be read any more must not hide what happened.
+    // An unreadable folder must not hide the actual error.
   }
   throw Diverged(message);
 }
