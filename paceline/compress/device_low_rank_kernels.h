@@ -7,7 +7,8 @@
 namespace paceline::compress::gpu {
 
 inline constexpr std::int64_t kTileRows = 32, kTileColumns = 64, kTileValues = 4096;
-/// Random columns for each that depends on those before it. One is independent of them but for one case in 10⁵.
+/// How many random columns are tried if a column depends linearly on the previous ones. A single one is independent of them except in one
+/// case in 10⁵.
 inline constexpr std::int64_t kTries = 4;
 
 struct MatrixOnGpu {

@@ -1,6 +1,6 @@
 // State of the arena's length that belongs to one data-parallel worker, such as a compressor's residual, in checkpoints: for each tensor of
-// the model a tensor [workers, …] with a row for each worker. So whoever resumes may have another mesh and other workers. The padding
-// between entries is not saved: nothing is ever sent of it.
+// the model a tensor [workers, …] with a row for each worker. So a run may resume with another mesh and another number of workers. The
+// padding between entries is not saved, since it is never sent.
 #pragma once
 
 #include <optional>

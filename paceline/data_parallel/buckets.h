@@ -1,9 +1,9 @@
 // Buckets: ranges of the arena whose gradients are sent together, in the order in which the backward pass completes them.
 //
 // A bucket is sent as soon as its last gradient is complete, while the pass continues: a separate thread (the lane) takes one bucket after
-// the other and reduces it, updates its parameters, or whatever else it was told to do. Without overlap, the training thread does the same
-// after the pass, or between layers if memory must be freed early. In the latter case a bucket can be begun when it is full and finished
-// when the next one is full, so that workers that reach it at different times need not wait for each other.
+// the other and handles it: reduces it, updates its parameters, and so on. Without overlap, the training thread does the same after the
+// pass, or between layers if memory must be freed early. In the latter case a bucket can be begun when it is full and finished when the
+// next one is full, so that workers that reach it at different times need not wait for each other.
 //
 // Invariant: all workers handle the buckets in the same order, whenever each becomes ready. The order is learned in worker 0's first pass
 // and broadcast to all.

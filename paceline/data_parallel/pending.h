@@ -1,4 +1,4 @@
-// An operation in flight whose memory ends with the scope: cancelled if the scope is left before the operation is done.
+// An operation in flight whose memory goes out of scope with it: it is cancelled if the scope is left before it is done.
 #pragma once
 
 #include <utility>

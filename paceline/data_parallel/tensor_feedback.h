@@ -1,4 +1,5 @@
-// compress::Feedback for tensors on any device: the same bits, but for the norm by which dgc_clip clips, whose sum has another order.
+// compress::Feedback for tensors on any device: the same bits, except for the norm by which dgc_clip clips, which is summed in another
+// order.
 #pragma once
 
 #include <ATen/core/Tensor.h>

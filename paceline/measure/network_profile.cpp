@@ -15,8 +15,8 @@ namespace paceline::measure {
 namespace {
 
 constexpr std::int64_t kLeastSteps = 3, kMostSteps = 100;
-constexpr std::int64_t kStepsThatVary = 6;  // from so many on, their variation is measured
-constexpr double kLeastSeconds = 0.05;      // of steps that are shorter than others' bursts of work
+constexpr std::int64_t kStepsThatVary = 6;  // the smallest number of steps from which their variation is computed
+constexpr double kLeastSeconds = 0.05;      // measure at least this long, so that short bursts of other programs do not dominate
 
 /// Steps of one worker at one batch size, timed unit by unit.
 class TimedSteps {

@@ -17,9 +17,9 @@ struct VerifiedRun {
   std::int64_t samples = 0;                                       // of a step; with a parameter server, of a worker's minibatch
   double predicted_s = 0, low_s = 0, high_s = 0, measured_s = 0;  // of a step
   double predicted_exposed_s = 0, predicted_bytes = 0;            // of it: time spent waiting for communication; sent by worker 0
-  std::optional<double> measured_exposed_s, measured_bytes;       // nothing: workers of a server in one process are not watched
-  double predicted_memory = 0, measured_memory = 0;               // peak bytes of worker 0; 0: unknown
-  bool exact = true;  // the run trained as one worker with the whole batch would; whoever reads the recipe knows
+  std::optional<double> measured_exposed_s, measured_bytes;  // nullopt: the workers of a parameter server in one process are not measured
+  double predicted_memory = 0, measured_memory = 0;          // peak bytes of worker 0; 0: unknown
+  bool exact = true;  // the run computed the same as one worker with the whole batch; set by the caller, which has read the recipe
 
   double error() const { return predicted_s / measured_s - 1; }
   bool inside() const { return low_s <= measured_s && measured_s <= high_s; }

@@ -93,7 +93,7 @@ class Optimizer {
 struct OptimizerKind {
   std::unique_ptr<Optimizer> (*make)(const OptimConfig&);
   bool nesterov = false;    // has Nesterov's momentum
-  bool heavy_ball = false;  // moves by the rate times v ← momentum · v + gradient, so that others may keep v for it
+  bool heavy_ball = false;  // moves by rate · v with v ← momentum · v + gradient, so that v may be kept elsewhere (dana, dgc)
   double usual_rate = 0;    // of an optimizer to whose updates the default optim.rate does not fit
 };
 std::span<const Entry<OptimizerKind>> optimizers();

@@ -1,8 +1,8 @@
 // A table of measured training steps of transformers, as CSV with a header (vTrain's form: Bang et al., "vTrain: A Simulation Framework for
 // Evaluating Cost-effective and Compute-optimal Large Language Model Training", MICRO 2024). Columns in any order:
 //
-// # GPUs, global batch, micro batch, hidden size, attention heads, # layers, sequence length, tensor parallelism, data parallelism,
-// pipeline parallelism, iteration time (ms); and, if it is not Megatron-LM's 51,200, vocabulary
+//   # GPUs, global batch, micro batch, hidden size, attention heads, # layers, sequence length, tensor parallelism, data parallelism,
+//   pipeline parallelism, iteration time (ms); and, if it is not Megatron-LM's 51,200, vocabulary
 #pragma once
 
 #include <cstdint>

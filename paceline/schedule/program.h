@@ -23,7 +23,7 @@ struct Action {
     forward,
     backward,          // gradients of inputs and weights
     input_gradients,   // of inputs only
-    weight_gradients,  // what input_gradients put off
+    weight_gradients,  // the rest, which input_gradients leaves for later
     update,
     encode,  // a compressor's
     decode,
@@ -123,7 +123,7 @@ enum class CompressedTraffic : std::uint8_t {
   rounded,   // as dense, in bf16: added in fp32
 };
 
-/// Settings that decide a step's program; names and defaults as in a recipe.
+/// The settings that determine a step's program; names and defaults are those of a recipe.
 struct ProgramSettings {
   int data = 1, pipeline = 1, tensor = 1, zero = 0;
   std::int64_t samples = 1;        // of one data-parallel rank in a step
@@ -136,21 +136,21 @@ struct ProgramSettings {
   bool overlap = false;                 // buckets are sent during the backward pass
   bool by_unit = false;                 // a bucket for each unit; always with ZeRO 3
   bool sharded_update = false;          // each data-parallel rank updates a part of every bucket; always with ZeRO 1 and above
-  bool update_at_end = false;           // of all parameters at once: a GPU, a norm that clips
-  bool clips = false;                   // by the global norm, for which ranks that share the tensors meet
-  bool adapts = false;                  // rates follow each tensor's norm (LARS, LAMB), for which they also meet
-  double wire_bytes = 4;                // of a gradient's element, as it is encoded
+  bool update_at_end = false;           // all parameters are updated at once: on a GPU, or with clipping by a norm
+  bool clips = false;                   // gradients are clipped by the global norm, which ranks that share tensors must sum up
+  bool adapts = false;                  // rates follow each tensor's norm (LARS, LAMB), which they must also sum up
+  double wire_bytes = 4;                // of an element of an encoded gradient
   CompressedTraffic compressed = CompressedTraffic::none;
   int compressed_rounds = 1;          // allreduces of a bucket: PowerSGD has two
   std::int64_t storage_bytes = 4;     // of a parameter
-  bool fp32_gradients = false;        // whatever parameters are stored in; otherwise gradients are stored like them
-  std::int64_t activation_bytes = 4;  // of what crosses borders, or is exchanged within layers
+  bool fp32_gradients = false;        // gradients are stored in fp32; otherwise in the type of the parameters
+  std::int64_t activation_bytes = 4;  // of an element that crosses a border, or is exchanged within a layer
   std::string algorithm = "auto";
   std::int64_t staleness = 1;  // stale_sync
-  int servers = 1;             // that share the parameters
+  int servers = 1;             // which share the parameters
 
   std::int64_t gradient_bytes() const { return fp32_gradients ? 4 : storage_bytes; }
-  /// Micro-batches that are computed: no more than there are samples.
+  /// The number of micro-batches that are computed: at most the number of samples.
   int parts() const;
   std::int64_t samples_of(int micro_batch) const;
 };

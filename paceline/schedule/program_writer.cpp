@@ -30,7 +30,7 @@ ProgramWriter::ProgramWriter(const ProgramModel& model, const ProgramSettings& s
     for (int unit = chunk.first; unit < chunk.last; ++unit)
       for (const ProgramModel::Tensor& tensor : model.units.at(static_cast<std::size_t>(unit)).tensors)
         entries_.push_back({tensor.elements, static_cast<std::size_t>(unit), tensor.is_private});
-  // At least as many actions as a step has, but for those that come once: long programs are costly to move.
+  // An upper bound of the number of actions, except for those that occur once: moving long programs is costly.
   const bool stops = settings.tensor > 1 || settings.recompute != "none" || gathers();
   const std::size_t again = settings.recompute == "none" ? 0 : settings.recompute == "units" ? 1 : 2;
   std::size_t actions = 9 * chunks_.size();  // passes, messages, waits for them
@@ -42,7 +42,7 @@ ProgramWriter::ProgramWriter(const ProgramModel& model, const ProgramSettings& s
   program_.reserve(actions * static_cast<std::size_t>(parts_));
 }
 
-// Plans of large networks have millions of actions: they are made in their place.
+// Programs of large networks have millions of actions, so these are constructed in place.
 Action& ProgramWriter::add() { return program_.emplace_back(); }
 
 int ProgramWriter::compute(Lane lane, Work work, std::int64_t elements, std::vector<int> after) {
@@ -80,7 +80,7 @@ void ProgramWriter::update_all(std::int64_t elements, bool sharded) {
                                                   {Action::Axis::pipeline, settings_.pipeline > 1}};
   for (const auto& [axis, shared] : shares)
     if (settings_.clips && shared) communicate(Lane::compute, Exchange::allreduce, axis, 1, sizeof(double));
-  // Two sums for each tensor that several ranks have parts of.
+  // Two sums for each tensor of which several ranks have parts.
   const auto sum_norms = [&](Action::Axis axis, int ranks, const auto& counts) {
     std::int64_t tensors = 0;
     for (const UnitRange& chunk : chunks_)

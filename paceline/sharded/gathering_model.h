@@ -1,7 +1,7 @@
 // A model of which this rank holds only a part: what a unit needs is brought into memory when the unit computes, and released afterwards.
 //
-// Under ZeRO's stage 2 these are the gradients, for which a backward pass needs memory unit by unit; whoever reduces them releases them.
-// Under stage 3 they are also the parameters: they are gathered from their owners before a unit's forward or backward pass, while a
+// Under ZeRO stage 2 these are the gradients, for which a backward pass needs memory unit by unit; the code that reduces them also releases
+// them. Under stage 3 they are also the parameters: they are gathered from their owners before a unit's forward or backward pass, while a
 // separate thread gathers the next unit's, and released after it. Only the last unit of a forward pass stays, since its backward pass comes
 // next. A unit that borrows parameters of another one (tied embeddings) brings that one in and releases it with itself. So every pass is
 // collective along the data axis: all its ranks make the same passes in the same order, those without samples by sit_out_run() and

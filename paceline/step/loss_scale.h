@@ -21,8 +21,8 @@ class LossScale {
 
   bool on() const { return on_; }
   double scale() const { return scale_; }  // 1 if it is off
-  /// By what the sum of the workers' gradients is divided. In fp16, whose sums could overflow although the mean does not, each gradient is
-  /// a share of the mean from the start, as it would be in one worker's sum.
+  /// The number by which the sum of the workers' gradients is divided. With a loss scale it is 1: fp16 sums could overflow even if the mean
+  /// does not, so each gradient is a share of the mean from the start.
   int divisor(int workers) const { return on_ ? 1 : workers; }
   std::int64_t skipped() const { return skipped_; }
 

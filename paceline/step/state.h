@@ -32,7 +32,7 @@ struct NamedTensor {
   std::string name;
   at::Tensor tensor;
   std::optional<Box> box = {};  // none: all of it
-  bool copied = false;          // made for whoever gets it: nobody else writes to it, so it may be kept instead of copied again
+  bool copied = false;          // made for the receiver: nothing else writes to it, so it need not be copied again
 
   std::vector<std::int64_t> first() const;  // in every dimension of the whole
   std::vector<std::int64_t> shape() const;  // of the whole

@@ -164,8 +164,8 @@ class AdPsgd final : public data_parallel::Meeting {
   std::thread answering_;
 };
 
-/// The program of an asking worker: its answer arrives after its question has left. Answering happens beside the steps and is not shown.
-/// Whom a worker asks changes; here, each sends to one neighbour and receives from another.
+/// The step program of an asking worker: the answer arrives after the question has been sent. Answering happens in another thread and is
+/// not shown. The worker that is asked changes from step to step; here, each worker sends to one neighbour and receives from another.
 void write_question(schedule::ProgramWriter& writer, const schedule::ProgramSettings& settings, std::int64_t elements) {
   using schedule::Action;
   const auto bytes = static_cast<double>(settings.storage_bytes);

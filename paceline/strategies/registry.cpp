@@ -9,7 +9,7 @@
 
 namespace paceline::strategies {
 
-// Each comes from the file of its name.
+// Each is defined in the file of the same name.
 std::unique_ptr<step::Strategy> make_single(const StrategySettings& config, const step::Context& context);
 std::unique_ptr<step::Strategy> make_allreduce(const StrategySettings& config, const step::Context& context);
 std::unique_ptr<step::Strategy> make_stale_sync(const StrategySettings& config, const step::Context& context);

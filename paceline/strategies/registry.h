@@ -45,7 +45,7 @@ struct AllreduceSettings {
   bool shaped = false;             // the links between workers are slowed down artificially
 };
 
-/// Everything that a strategy is made from besides the context.
+/// The settings from which a strategy is made, in addition to the context.
 struct StrategySettings : StrategyConfig {
   AllreduceSettings allreduce = {};
   central::Settings servers = {};  // for strategies with a parameter server
@@ -62,11 +62,11 @@ struct StrategyKind {
   bool alone = false;                            // for a single worker
   bool together = false;                         // workers make every step together, so their model may be split
   bool buckets = false;       // gradients are sent in buckets; allreduce_choices.h decides the settings that a recipe leaves open
-  std::int64_t period = 0;    // they meet every so many steps, unless strategy.period says otherwise; 0: in every one. The
+  std::int64_t period = 0;    // steps between two meetings, unless strategy.period is set; 0: workers meet in every step. The
                               // program is that of a step with a meeting
   bool asynchronous = false;  // workers do not wait for each other; with a server, its consistency decides that
-  /// The setting under which several workers train as one does with the whole batch, "" if that is always so; {workers} stands for how
-  /// many.
+  /// The setting with which several workers compute the same as one with the whole batch; "" if they always do. {workers} stands for the
+  /// number of workers.
   std::optional<std::string_view> synchronous_with = {};
   std::string_view gives_up =
       {};  // compared with one worker and the whole batch; the planner lists strategies that give up something separately

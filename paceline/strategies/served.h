@@ -7,11 +7,11 @@
 
 namespace paceline::strategies {
 
-/// What a worker does in one step beside its passes. Under rules with a period it pulls before the first step of one and pushes behind the
-/// last (central/local_worker.h).
+/// What a worker does in one step in addition to its passes. Under rules with a period, it pulls before the first step of a period and
+/// pushes after the last (central/local_worker.h).
 struct ServedStep {
   bool pulls = true, pushes = true;
-  bool departs = false;  // it changes its parameters by every gradient, with an optimizer of its own or as the server would
+  bool departs = false;  // every gradient changes the worker's own parameters, by its own optimizer or as the server's rule would
 };
 
 /// ConfigError if the mesh has more than a data axis.

@@ -174,7 +174,7 @@ std::unique_ptr<step::Strategy> make_stale_sync(const StrategySettings& config, 
   return std::make_unique<StaleSync>(config, context);
 }
 
-// A step in the middle of a run: beside its passes runs the allreduce of an earlier step's gradients.
+// A step in the middle of a run: the allreduce of an earlier step's gradients runs concurrently with the passes.
 std::vector<schedule::Program> stale_sync_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings) {
   if (settings.pipeline > 1 || settings.zero > 0)
     throw ConfigError("strategy 'stale_sync' reduces the gradients of whole models; use parallel.pipeline=1 and parallel.zero=0");

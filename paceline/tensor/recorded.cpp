@@ -44,8 +44,8 @@ struct Recorded::State {
 
 namespace {
 
-/// Streams that nobody uses. LibTorch's own pool has 32 and hands them out in turn, used or not: what one thread put on such a stream would
-/// become a part of what another is recording there.
+/// Streams that are not in use. LibTorch's own pool has 32 streams and hands them out in turn, used or not: work that one thread put on
+/// such a stream would become part of what another thread is recording on it.
 class FreeStreams {
  public:
   c10::cuda::CUDAStream take(c10::DeviceIndex device) {
