@@ -102,8 +102,8 @@ class Alone final : public Exchange {
   ResidualCarryover carryover_;
 };
 
-/// Ranks of the tensor axis hold some weights alike, and must update them alike. What a code keeps of a gradient depends on all others in
-/// its bucket, and these differ; rounding does not.
+/// Ranks of the tensor axis hold copies of some weights, and must update them identically. What a code keeps of a gradient depends on all
+/// others in its bucket, and these differ; rounding does not.
 void check_mesh(const step::Context& context) {
   if (context.mesh.tensor().size() == 1 || context.workers() == 1 || context.compression == "none") return;
   if (find(compress::compressors(), "compression", context.compression).make.rounds_to) return;

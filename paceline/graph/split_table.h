@@ -10,7 +10,7 @@
 
 namespace paceline::graph {
 
-/// How a network lies on a mesh. A hybrid's split is along the data axis.
+/// The division of a network on a mesh. A hybrid's split is along the data axis.
 struct OnMesh {
   TensorSplit split;
   std::vector<Units> stages = {};  // of a pipeline; empty: there is none

@@ -1,4 +1,4 @@
-// Where a model is cut into the stages of a pipeline: at borders of units, so that the slowest stage is as fast as it can be.
+// Where a model is cut into the stages of a pipeline: at borders of units, so that the slowest stage is as fast as possible.
 //
 // Both the pipeline and the memory estimate use this. A run makes its cut once and passes it on.
 #pragma once

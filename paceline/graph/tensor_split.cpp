@@ -97,7 +97,7 @@ class Splitter {
     if (partner.is_loss) result_.layers[partner.layer].output = Layout::whole;
   }
 
-  /// Between the pairs of a transformer, what would be whole is split by positions.
+  /// Between the pairs of a transformer, tensors that would be whole are split by positions.
   void lay_out_positions() {
     for (std::size_t i = 1; i < layers_.size(); ++i) {
       LayerSplit& layer = result_.layers[i];

@@ -78,8 +78,8 @@ struct TensorSplit {
 /// How `parts` ranks share the network. ConfigError, with the nearest number of ranks that works, if they cannot share its heads, its
 /// positions, or the channels of most of its layers.
 TensorSplit tensor_split(const Graph& graph, int parts, bool sequence = false);
-/// Whether so many ranks can share the network, and would share some of it: without the advice that a refusal has, which takes long to
-/// find.
+/// Whether this many ranks can share the network, and would share at least some of it. Faster than tensor_split(), which searches for
+/// advice before it throws.
 bool splits(const Graph& graph, int parts, bool sequence = false);
 
 /// A rank's part of `all`: parts have the same size, or nearly so.

@@ -19,7 +19,7 @@ std::string block_of(const std::string& layer) {
   return last == std::string::npos || is_number(std::string_view(layer).substr(last + 1)) ? layer : layer.substr(0, last);
 }
 
-/// For each layer, how many outputs of layers before it are read by it or by later layers.
+/// For each layer, how many outputs of earlier layers are read by it or by later layers.
 std::vector<int> crossings(const Graph& graph, std::size_t end) {
   std::vector<std::size_t> last(end, 0);  // that reads a layer's output
   for (std::size_t i = 1; i < end; ++i)
@@ -46,7 +46,7 @@ std::vector<Unit> units_of(const Graph& graph) {
     if (units.empty()) units.push_back({block, i, i});
     else if (!has_parameters && layers[i].parameters > 0) units.back().name = block;
     else if (begins && block != units.back().name) {
-      const bool taken = std::ranges::find(units, block, &Unit::name) != units.end();  // "transformer.ln_f" behind "transformer.h.3"
+      const bool taken = std::ranges::find(units, block, &Unit::name) != units.end();  // "transformer.ln_f" after "transformer.h.3"
       units.push_back({taken ? layers[i].name : block, i, i});
     }
     units.back().last = i + 1;

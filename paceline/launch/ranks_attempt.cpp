@@ -31,7 +31,7 @@ void RanksAttempt::give_up_silent() {
   give_up(*rank, fmt::format("{}: no heartbeat for {:.2g} s", stopped ? "is stopped" : "is silent", seconds(line->silent)));
 }
 
-/// If a rank lived until it was told to end, the others' reason says more than how it ended.
+/// If a rank lived until the launcher ended it, the reason that other ranks gave is more informative than its own end.
 void RanksAttempt::note_given_up(const std::vector<Rank*>& ended) {
   const std::optional<LauncherLine> line = blame_lines().verdict();
   for (Rank* rank : ended)

@@ -166,7 +166,7 @@ bool Replay::begin(int rank, std::size_t lane, int action) {
 
 double Replay::speed(const RankState& rank) const { return rank.disturbing > 0 ? 1 / slowdown_ : 1; }
 
-/// An action beside the compute lane begins or ends, which changes that lane's speed.
+/// An action on another lane begins or ends, which changes the speed of the compute lane.
 void Replay::disturb(int rank, int change) {
   RankState& at = state(rank);
   const double before = speed(at);

@@ -45,7 +45,7 @@ struct RankState {
   double pace = 1;           // slow-down factor of computing, drawn for each step
   double network = 1;        // the same for messages
   int computing = 0, moving = 0;
-  int disturbing = 0;  // actions in flight beside the compute lane, which slow it down
+  int disturbing = 0;  // actions in flight on other lanes, which slow the compute lane down
   bool over = false;
   const Stage* stage = nullptr;  // what it executes in this step
   Nanoseconds since{0}, step_begun{0};

@@ -70,7 +70,7 @@ ServerQueue::Outcome ServerQueue::on_event() {
   return outcome;
 }
 
-/// Returns true if its gradient has already arrived, so that the worker need not be told.
+/// Returns true if its gradient has already arrived, so that the worker need not be notified.
 bool ServerQueue::leave_off(int worker) {
   consistency_->pushed(worker, std::numeric_limits<double>::quiet_NaN());
   ++dropped_;

@@ -80,7 +80,8 @@ bool onednn_pays() {
 }
 
 void configure_libtorch(const c10::Device& device, Precision precision, int threads, bool repeatable) {
-  // No more than OpenMP provides (OMP_THREAD_LIMIT): OpenBLAS divides a product among as many threads as it was told, and waits for all.
+  // At most as many as OpenMP provides (OMP_THREAD_LIMIT): OpenBLAS divides a product among the configured number of threads, and waits for
+  // all of them.
   const int used = std::min(threads > 0 ? threads : usual_threads(usable_cores()), omp_get_thread_limit());
   at::set_num_threads(used);
   // LibTorch's setting does not affect an OpenBLAS with its own threads.

@@ -61,7 +61,7 @@ step::Context context_of(const Recipe& recipe, const Workload& workload, nn::Mod
 
 /// The parameter server of a process of `cluster`, each of whose workers has this many threads; unused if the strategy has none.
 central::Settings servers_of(const Recipe& recipe, const ps::Cluster& cluster, int threads);
-/// What the recipe's strategy is made from besides the context.
+/// The settings of the recipe's strategy, in addition to its context.
 strategies::StrategySettings strategy_of(const Recipe& recipe, const ps::Cluster& cluster, int threads);
 
 data::LoaderOptions loader_options(const Recipe& recipe, data::Split split, const comm::Communicator& comm, std::int64_t batch);

@@ -31,21 +31,21 @@ bool shares_updates(const Recipe& recipe, int workers, const RunPlace& place) {
   return strategies::shares_updates(recipe.strategy, facts_of(recipe, workers, place));
 }
 
-/// Of a recipe whose gradients are compressed. The network is unknown here: codes are as long as those of a square matrix.
+/// The compression of a recipe. The network is unknown here, so codes are assumed to be as long as those of a square matrix.
 memory::Compression compression_of(const Recipe& recipe, bool gpu) {
   constexpr std::int64_t kSide = 256;
   const compress::Compressor& compressor = find(compress::compressors(), "comm.compression", recipe.comm.compression).make;
   const compress::RangeLayout square{.parts = {{0, kSide * kSide, kSide, kSide}}, .length = kSide * kSide};
   const double wire_bytes = static_cast<double>(code_bytes(compressor, recipe.compress, square)) / static_cast<double>(square.length);
   if (!recipe.servers()) return held_by(compressor, recipe.compress, wire_bytes, gpu);
-  // A worker's pushes (ps/transports/push_coder.h); between threads of a process gradients are not copied at all.
+  // For a worker's pushes (ps/transports/push_coder.h); between threads of a process, gradients are not copied at all.
   return {.kept = recipe.ps.by_processes() ? 4.0 * (compressor.momentum_correction ? 2 : 1) + wire_bytes : 0};
 }
 
 }  // namespace
 
-// The residual, a momentum of its own, and of dense codes what the code of the mean leaves out; then codes that go and codes that come.
-// What can be added stays in a place of its own for every bucket, but for numbers that a GPU rounds.
+// The residual, the compressor's own momentum, and with dense codes the residual of the mean; then the codes that are sent and received.
+// Values that can be added have their own memory for every bucket, except for values that a GPU rounds.
 memory::Compression held_by(const compress::Compressor& compressor, const compress::CompressConfig& config, double wire_bytes, bool gpu) {
   memory::Compression held{.kept = compressor.momentum_correction ? 8.0 : 4.0};
   if (!compressor.coder) {
@@ -166,7 +166,7 @@ void require_memory(const Recipe& recipe, nn::Model& model, const memory::Plan& 
   const std::int64_t allowed = limit.of_rank(plan.ranks()), parameters = model.arena().length() / plan.pipeline;
   const std::int64_t bucket = plan.gpu ? parameters : std::min(parameters, plan.bucket / 4);
   const std::int64_t kept = plan.compression.bytes(parameters, bucket, plan.data);
-  // Ranks hold these for all parameters, or, from a stage of ZeRO's on, for their part.
+  // Ranks hold these for all parameters or, from some ZeRO stage on, for their part.
   const auto bytes_in = [&](int stage) {
     const auto part = [&](bool shared) { return shared ? parameters / plan.data : parameters; };
     return 4 * (part(stage >= 3) + part(stage >= 2) + plan.moments * part(stage >= 1 || plan.shared_updates)) + kept;

@@ -8,7 +8,7 @@
 
 namespace paceline::train {
 
-/// What an exchange of gradients holds that this compressor codes in so many bytes each (data_parallel/compressed.cpp).
+/// The memory of a compressed exchange of gradients (data_parallel/compressed.cpp). `wire_bytes`: bytes of an encoded element.
 memory::Compression held_by(const compress::Compressor& compressor, const compress::CompressConfig& config, double wire_bytes, bool gpu);
 
 /// The memory of a rank under this recipe. ConfigError if the mesh does not match the number of workers.
@@ -18,7 +18,8 @@ memory::Plan plan_of(const Recipe& recipe, const RunPlace& place = {});
 /// program's, instead of softmax. What the split of layers itself refuses is not checked here.
 void check_network(const Recipe& recipe, const graph::Graph& graph, const comm::MeshSizes& mesh, bool own_loss);
 
-/// Whether the recipe asks for one worker's strategy, or `auto` became it, and so many data-parallel workers need another.
+/// Whether the recipe's strategy, or the one that `auto` was resolved to, is for a single worker, while this many data-parallel workers
+/// need another.
 bool lacks_strategy(const Recipe& recipe, int workers);
 /// The same run on another mesh, all of whose sizes are given.
 Recipe on_mesh(Recipe recipe, const comm::MeshSizes& mesh);
@@ -27,7 +28,7 @@ std::string name_of_divided(const Recipe& recipe, const graph::Graph& graph);
 /// ConfigError if the strategy refuses its settings on the recipe's mesh, all of whose sizes are set. `divided`: as above.
 void check_strategy(const Recipe& recipe, const std::string& divided, const RunPlace& place = {});
 
-/// What is known of a run besides its recipe.
+/// What is known about a run in addition to its recipe.
 struct RunFacts {
   RunPlace place;
   bool own_loss = false;
@@ -38,7 +39,7 @@ struct RunFacts {
 /// memory::estimate().
 void require_memory(const Recipe& recipe, const graph::Graph& graph, const memory::Plan& plan, const RunFacts& run,
                     const std::vector<graph::Units>& stages = {});
-/// The same for a user's module, of which parameters, gradients and moments are counted: what its layers save is unknown.
+/// The same for a user's module. Only parameters, gradients and moments are counted, because what its layers save is unknown.
 void require_memory(const Recipe& recipe, nn::Model& model, const memory::Plan& plan, const RunFacts& run);
 
 }  // namespace paceline::train

@@ -21,7 +21,7 @@ std::string flags_for(const Recipe& recipe, const comm::MeshSizes& mesh) {
   return fmt::format("--mesh {}{}", comm::mesh_text(mesh), lacks_strategy(recipe, mesh.data) ? " strategy.name=auto" : "");
 }
 
-/// At most so many stages have weights to train.
+/// The largest number of stages that all have weights to train.
 std::ptrdiff_t most_stages(const nn::Model& module) {
   if (dynamic_cast<const nn::ModuleModel*>(&module) == nullptr) return 1;
   return std::ranges::count_if(module.units(), [](const nn::Unit& unit) { return unit.first_entry < unit.last_entry; });

@@ -24,7 +24,7 @@ struct PlanInputs {
 /// `graph` and `inputs` outlive the question. Strategies and compressors are those of the registries; the recipe's own mesh is ignored.
 perf::PlanQuestion plan_question(const Recipe& recipe, const graph::Graph& graph, const PlanInputs& inputs);
 
-/// The recipe with the settings of a choice (perf::settings_of) in place of its own mesh and strategy; parallel.workers stays. ConfigError
+/// The recipe with the settings of a choice (perf::settings_of) instead of its own mesh and strategy; parallel.workers stays. ConfigError
 /// if the choice and the rest of the recipe are incompatible.
 Recipe with_settings(const Recipe& recipe, const std::vector<std::string>& settings);
 /// The same, with the number of workers of the choice.

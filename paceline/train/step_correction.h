@@ -16,7 +16,7 @@ namespace paceline::train {
 /// resolved. Defaults are left out, except for the workers and the strategy.
 std::vector<std::string> way_of(const Recipe& recipe);
 
-/// The recipe with these settings in place of its own.
+/// The recipe with these settings instead of its own.
 Recipe with_way(const Recipe& recipe, const std::vector<std::string>& way);
 
 /// The record of a run with this step time.

@@ -13,21 +13,22 @@
 
 namespace paceline::train {
 
-/// Where a run will be, as far as its choices depend on it.
+/// The placement of a run, as far as its choices depend on it.
 struct RunPlace {
   int hosts = 1;              // along the data axis
   int all_hosts = 1;          // of the run
-  bool shares_memory = true;  // ranks of a host, as all engines but gloo have it
+  bool shares_memory = true;  // ranks of a host share memory, as with all engines except gloo
 };
 
-/// The most parameters for which a compressor's rounds are made and counted; for larger networks this many stand for all.
+/// The largest number of parameters for which a compressor's rounds are created and counted; larger networks are extrapolated from this
+/// number.
 inline constexpr std::int64_t kMostCoded = 1 << 26;
 
-/// The most bytes of a code of such a range, those of all rounds together.
+/// The maximum size of a code of such a range in bytes, all rounds together.
 std::int64_t code_bytes(const compress::Compressor& compressor, const compress::CompressConfig& config,
                         const compress::RangeLayout& layout);
 
-/// What the strategy's choices depend on, as far as is known without the network.
+/// The facts on which the strategy's choices depend, as far as they are known without the network.
 strategies::AllreduceFacts facts_of(const Recipe& recipe, int workers, const RunPlace& place);
 
 struct RecipeStep {
@@ -39,11 +40,11 @@ struct RecipeStep {
   /// One for each bucket plan that the run tries before it keeps the fastest; usually one.
   std::vector<schedule::ProgramSettings> settings;
 
-  /// Of a step with a meeting: one for each rank of the pipeline. A server's worker pulls and pushes in it.
+  /// The programs of a step with a meeting, one for each rank of the pipeline. The worker of a parameter server pulls and pushes in it.
   std::vector<schedule::Program> programs(const schedule::ProgramSettings& chosen) const;
-  /// For a step between two meetings, if the period is above 1.
+  /// The programs of a step between two meetings, if the period is above 1.
   std::vector<schedule::Program> programs_between(const schedule::ProgramSettings& chosen) const;
-  /// Of a server's worker with a period above 1: the step before which it pulls, and the one behind which it pushes.
+  /// For the worker of a parameter server with a period above 1: the step before which it pulls, and the one after which it pushes.
   std::vector<schedule::Program> opening(const schedule::ProgramSettings& chosen) const;
   std::vector<schedule::Program> closing(const schedule::ProgramSettings& chosen) const;
 };
