@@ -12,7 +12,7 @@ struct MaskShape {
   std::int64_t outer = 1, all = 1, inner = 1, first = 0, count = 1;
 };
 
-/// `place`: of the whole's first element among those that this seed draws. `step`: in device memory.
+/// `place`: the index of the whole tensor's first element among the draws of this seed. `step`: in device memory.
 void launch_mask(MaskType type, void* mask, const MaskShape& shape, std::uint64_t seed, const std::int64_t* step, std::uint64_t place,
                  double keep, void* stream);
 

@@ -17,7 +17,7 @@ namespace {
 using schedule::Action;
 
 constexpr std::int64_t kLeastRound = 8;  // micro-batches: with fewer, a short pipeline may not have settled
-constexpr double kSamples = 1e6;         // for which device-hours and money are given
+constexpr double kSamples = 1e6;         // device-hours and money are given per this many samples
 
 void twice(Quantity& quantity) { quantity.value *= 2; }
 

@@ -40,8 +40,8 @@ class HostFeed final : public Feed {
   }
 
  private:
-  /// Memory that the GPU reads by itself: the host continues while the previous step is still running, and waits for the copy of the batch
-  /// that lay here before. From other memory LibTorch's copy would wait for all that the stream has to do.
+  /// Pinned memory, which the GPU reads directly: the host continues while the previous step is still running, and only waits for the copy
+  /// of the batch that was here before. A copy from other memory would wait for all work on the stream.
   struct Staged {
     static at::Tensor copy(at::Tensor& through, const at::Tensor& from, at::Tensor& to, const c10::Device& device) {
       const at::Tensor staged = in_place(through, from.sizes(), from.options().pinned_memory(true));

@@ -43,7 +43,7 @@ class OtherParts {
   /// What went wrong; empty once all shards are on disk. Nothing as long as neither is known.
   std::optional<std::string> outcome(bool wait);
 
-  /// A hash, as a process continues it.
+  /// The hash, continued by a process.
   ContentHash hash(std::size_t process, const ContentHash& so_far, const std::vector<HashItem>& items) const;
   /// The values of a tensor, by its number in the report of the process.
   std::string read(std::size_t process, std::size_t tensor) const;

@@ -130,7 +130,8 @@ class Traveller {
   std::vector<std::byte> carried_ = std::vector<std::byte>(sizeof(ContentHash));
 };
 
-/// The hash as the leader sends it to other processes, with all that it is to be continued with there, until another process has to.
+/// The hash as the leader sends it to other processes, together with everything that the receiver is to add before another process
+/// continues.
 class Chain {
  public:
   Chain(std::span<const NamedTensor> shown, const OtherParts& others) : shown_(shown), others_(others) {}

@@ -1,4 +1,4 @@
-// A layer that the ranks of the tensor axis compute together, as graph/tensor_split.h says.
+// A layer that the ranks of the tensor axis compute together, in the form that graph/tensor_split.h gives it.
 #pragma once
 
 #include "paceline/graph/tensor_split.h"
