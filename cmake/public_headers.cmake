@@ -87,6 +87,7 @@ set(PACELINE_HEADERS_train
   paceline/train.h
   paceline/train/checkpoint.h
   paceline/train/checkpoint_metadata.h
+  paceline/train/datasets.h
   paceline/train/recipe.h
   paceline/train/torch_dataset.h
   paceline/train/trainer.h

@@ -11,17 +11,11 @@
 #include "paceline/observe/event.h"
 #include "paceline/step/strategy.h"
 #include "paceline/train/checkpoint.h"
+#include "paceline/train/datasets.h"
 #include "paceline/train/recipe.h"
 #include "paceline/train/workload.h"
 
 namespace paceline::train {
-
-/// The training and the test data.
-struct Datasets {
-  std::shared_ptr<const data::Dataset> training, test;
-};
-/// The workload's, or else the recipe's. ConfigError if the workload has only one of them.
-Datasets make_datasets(const Recipe& recipe, const Workload& workload = {});
 
 /// tensor::configure_libtorch as the recipe says: in every thread that computes.
 void configure_libtorch(const Recipe& recipe, int threads);

@@ -11,12 +11,11 @@
 #include "paceline/observe/event.h"
 #include "paceline/ps/cluster.h"
 #include "paceline/train/checkpoint.h"
+#include "paceline/train/datasets.h"
 #include "paceline/train/recipe.h"
 #include "paceline/train/workload.h"
 
 namespace paceline::train {
-
-struct Datasets;
 
 /// The loss, or a parameter, is no longer finite: the recipe must change.
 class Diverged : public ConfigError {
@@ -29,16 +28,15 @@ class Trainer {
   struct Environment {
     observe::Bus& bus;  // receives all events of worker 0, and only spans from the others
     const Clock& clock;
-    const std::atomic<bool>& stop;       // set by a signal: checkpoint at the next step and leave
-    comm::Communicator* comm = nullptr;  // the workers, of which this trainer is one; null: alone
-    const Datasets* datasets = nullptr;  // of a process whose workers share them; null: the trainer makes its own
-    int threads = 0;                     // of this worker; 0: as the recipe says
-    ps::Cluster cluster = {};            // ps.executor=processes
-    const FoundCheckpoint* from =
-        nullptr;                         // the checkpoint to continue from; only read by the constructor, which then ignores model.weights
-    Workload workload = {};              // what is trained, if not the recipe's network on the recipe's dataset
-    Nanoseconds began = Nanoseconds(0);  // when the program was started; 0: when the trainer is made
-    bool predicts = true;                // predict the time of a step before the run, if the machine's speed is known
+    const std::atomic<bool>& stop;          // set by a signal: checkpoint at the next step and leave
+    comm::Communicator* comm = nullptr;     // the workers, of which this trainer is one; null: alone
+    const Datasets* datasets = nullptr;     // of a process whose workers share them; null: the trainer makes its own
+    int threads = 0;                        // of this worker; 0: as the recipe says
+    ps::Cluster cluster = {};               // ps.executor=processes
+    const FoundCheckpoint* from = nullptr;  // to continue from; only the constructor reads it, and model.weights is not read then
+    Workload workload = {};                 // what is trained, if not the recipe's network on the recipe's dataset
+    Nanoseconds began = Nanoseconds(0);     // when the program was started; 0: when the trainer is made
+    bool predicts = true;                   // predict the time of a step before the run, if the machine's speed is known
   };
 
   /// Creates datasets, module and strategy, in their initial state or that of the checkpoint. All errors that can be detected before
