@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace CLI {
@@ -18,6 +19,7 @@ inline constexpr const char* kToolsProgram = "paceline-tools";
 struct Command {
   std::string_view name, help;
   const char* program = kToolsProgram;
+  bool better_with_tools = false;  // paceline-tools is taken where it has been built, because it knows more commands
 };
 
 inline constexpr Command kCommands[] = {
@@ -43,8 +45,14 @@ inline constexpr Command kCommands[] = {
     {"bench", "measure Paceline against its peers on this machine"},
     {"checkpoint", "show, verify and convert checkpoints", kTrainingProgram},
     {"completions", "print completions for a shell: bash, zsh or fish"},
-    {"help", "show the help of a command, or its man page"},
+    {"help", "show the help of a command, or its man page", kTrainingProgram, true},
 };
+
+/// The refusal of a command whose program is not there.
+inline std::string not_built(std::string_view command) {
+  return "`paceline " + std::string(command) + "` is in the program " + kToolsProgram +
+         ", which has not been built; build it with `make program`";
+}
 
 using Action = std::function<int()>;
 

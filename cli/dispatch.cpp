@@ -7,6 +7,7 @@
 #include <iostream>
 #include <map>
 
+#include "bench/helpers.h"
 #include "command.h"
 #include "paceline/base/error.h"
 #include "paceline/version.h"
@@ -21,10 +22,17 @@ int run(int argc, char** argv, std::span<const Contained> commands) {
   add_examples(app, {"paceline train                                   the built-in demonstration",
                      "paceline train recipes/mnist_lenet5.toml data.root=DIR", "paceline graph resnet50", "paceline help COMMAND"});
   std::map<const CLI::App*, Action> actions;
+  const bool tools = !bench::helper_if_any(kToolsProgram).empty();
   for (const Command& command : kCommands) {
     CLI::App* sub = app.add_subcommand(std::string(command.name), std::string(command.help));
-    if (const auto found = std::ranges::find(commands, command.name, &Contained::name); found != commands.end())
+    if (const auto found = std::ranges::find(commands, command.name, &Contained::name); found != commands.end()) {
       actions[sub] = found->add(*sub);
+      continue;
+    }
+    sub->set_help_flag();  // without it and with all words behind it accepted, whoever names this command reads where it is
+    sub->prefix_command();
+    if (!tools) sub->group("Not built yet; `make program` builds them");
+    actions[sub] = [&command]() -> int { throw ConfigError(not_built(command.name)); };
   }
   try {
     std::vector<std::string> words(argv + 1, argv + argc);

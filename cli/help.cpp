@@ -17,6 +17,11 @@ namespace {
 
 bool every_one(const CLI::App*) { return true; }
 
+/// A command of a program that is not built has no flags, not even --help.
+void refuse_not_built(const CLI::App& command) {
+  if (command.get_options().empty()) throw ConfigError(not_built(command.get_name()));
+}
+
 /// The command that the words name, starting at `app`.
 const CLI::App& find_command(const CLI::App& app, const std::vector<std::string>& words) {
   const CLI::App* found = &app;
@@ -28,6 +33,7 @@ const CLI::App& find_command(const CLI::App& app, const std::vector<std::string>
       if (sub->get_name() == word) next = sub;
     }
     if (next == nullptr) throw ConfigError(unknown_message("command", word, std::vector<std::string_view>(names.begin(), names.end())));
+    refuse_not_built(*next);
     found = next;
   }
   return *found;
@@ -128,6 +134,7 @@ Action add_help(CLI::App& app) {
   const CLI::App* root = app.get_parent();
   return [flags, root] {
     if (!flags->folder.empty()) {
+      for (const CLI::App* command : root->get_subcommands(every_one)) refuse_not_built(*command);
       ensure_writable_folder(flags->folder);
       const int pages = write_pages(*root, flags->folder);
       if (flags->json) print_json({{"folder", flags->folder}, {"pages", pages}});

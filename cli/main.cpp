@@ -1,6 +1,4 @@
 // paceline: becomes the program that contains the subcommand. Has no LibTorch itself, so that it starts at once.
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "bench/helpers.h"
@@ -17,10 +15,10 @@ using namespace paceline;
   const cli::Command* command = std::ranges::find(cli::kCommands, word, &cli::Command::name);
   // Whatever is no command (flags, mistakes, nothing) is answered by the program that is always there.
   const char* program = command != std::end(cli::kCommands) ? command->program : cli::kTrainingProgram;
-  const std::string file = bench::helper_if_any(program);
-  if (file.empty())
-    throw ConfigError(
-        fmt::format("`paceline {}` is in the program {}, which has not been built; build it with `make program`", word, program));
+  std::string file;
+  if (command != std::end(cli::kCommands) && command->better_with_tools) file = bench::helper_if_any(cli::kToolsProgram);
+  if (file.empty()) file = bench::helper_if_any(program);
+  if (file.empty()) throw ConfigError(cli::not_built(word));
   bench::become(file, argv);
 }
 

@@ -262,7 +262,35 @@ class Looking(CliTest):
             self.assertEqual((done.returncode, done.stdout), (WRONG_INPUT, ""), done.stderr)
             for fact in [f"paceline {command}", "paceline-tools", "make program"]:
                 self.assertIn(fact, done.stderr)
-        self.assertEqual(built, ["train", "run", "list", "checkpoint"])
+        self.assertEqual(built, ["train", "run", "list", "checkpoint", "help"])
+
+    def test_help_of_what_make_train_builds(self):
+        self.copy_programs("paceline", "paceline-train")
+        own = self.folder / "a folder" / "paceline"
+
+        def help_of(*words, code=DONE):
+            done = subprocess.run([own, "help", *words], env=self.environment, capture_output=True, text=True, timeout=DEADLINE_S)
+            self.assertEqual(done.returncode, code, done.stderr)
+            return done.stdout if code == DONE else done.stderr
+
+        self.assertEqual(help_of("checkpoint", "show"), self.run_paceline("help", "checkpoint", "show").stdout)
+        self.assertEqual(help_of("--man", "train"), self.run_paceline("help", "--man", "train").stdout)
+        overview = help_of()
+        built, others = overview.split("make program")
+        self.assertIn("\n  train ", built)
+        self.assertIn("\n  plan ", others)
+        for words in [["plan"], ["--man", "plan"], ["--write-man", "pages"]]:
+            refusal = help_of(*words, code=WRONG_INPUT)
+            for fact in ["paceline-tools", "make program"]:
+                self.assertIn(fact, refusal)
+        self.assertIn("train", help_of("trian", code=WRONG_INPUT))
+        # The program alone, which no one starts by itself, refuses them too.
+        alone = subprocess.run([own.with_name("paceline-train"), "plan", "gpt", "--rows", "3"], env=self.environment, capture_output=True, text=True)
+        self.assertEqual(alone.returncode, WRONG_INPUT, alone.stderr)
+        self.assertIn("make program", alone.stderr)
+        self.copy_programs("paceline-tools")
+        self.assertEqual(help_of("plan"), self.run_paceline("plan", "--help").stdout)
+        self.assertEqual(help_of(), self.run_paceline("--help").stdout)
 
     def test_bench_of_collectives(self):
         words = [self.folder / "a folder" / "paceline", "bench", "allreduce", "--rounds", "1", "--sizes", "4K", "--engines", "shm", "--json"]
