@@ -14,6 +14,7 @@
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
 #include "paceline/base/suggest.h"
+#include "paceline/observe/elapsed_line.h"
 #include "paceline/observe/formatting.h"
 #include "paceline/schedule/drawing.h"
 #include "paceline/schedule/pipeline.h"
@@ -219,34 +220,43 @@ void refuse_any_of(const std::vector<const CLI::Option*>& options, const std::st
           fmt::format("{} does not apply to '{}', which is {}; leave it out (paceline algorithm --help)", option->get_name(), key, kind));
 }
 
-int show_algorithm(const AlgorithmFlags& flags) {
+/// What is printed: one of the two.
+struct Shown {
+  ordered_json document;
+  std::string text;
+};
+
+Shown describe_algorithm(const AlgorithmFlags& flags, observe::ElapsedLine& line) {
   Problem problem = problem_of(flags);
   const auto& row = schedule::algorithm_for(flags.key, problem.collective);
   const Counts formula = row.make.formula(problem);
   std::vector<Steps> lists;
-  for (problem.rank = 0; problem.rank < problem.size; ++problem.rank) lists.push_back(row.make.steps(problem));
+  for (problem.rank = 0; problem.rank < problem.size; ++problem.rank) {
+    line.say(fmt::format("rank {} of {}", problem.rank + 1, problem.size));
+    lists.push_back(row.make.steps(problem));
+  }
+  line.say("");
   const Counts counted = most_of(lists);
   const std::int64_t across = most_across(lists, problem.per_host);
   if (!flags.svg.empty()) write_atomically(flags.svg, schedule::drawing(row.key, problem));
 
-  if (flags.json) {
-    print_json({{"algorithm", row.key},
-                {"help", row.help},
-                {"offers", offers(row.make)},
-                {"collective", flags.collective},
-                {"ranks", problem.size},
-                {"count", problem.count},
-                {"root", problem.root},
-                {"per_host", problem.per_host},
-                {"chunks", problem.chunks},
-                {"formula", to_json(formula)},
-                {"counted", to_json(counted)},
-                {"across", across},
-                {"lowered", row.make.lowering && row.make.lowering.covers(problem)},
-                {"runs", how_it_runs(row.make, problem)},
-                {"steps", to_json(lists)}});
-    return kDone;
-  }
+  if (flags.json)
+    return {{{"algorithm", row.key},
+             {"help", row.help},
+             {"offers", offers(row.make)},
+             {"collective", flags.collective},
+             {"ranks", problem.size},
+             {"count", problem.count},
+             {"root", problem.root},
+             {"per_host", problem.per_host},
+             {"chunks", problem.chunks},
+             {"formula", to_json(formula)},
+             {"counted", to_json(counted)},
+             {"across", across},
+             {"lowered", row.make.lowering && row.make.lowering.covers(problem)},
+             {"runs", how_it_runs(row.make, problem)},
+             {"steps", to_json(lists)}},
+            {}};
   const auto numbers = [](const char* name, const Counts& counts) {
     return fmt::format("  {:<10}{}; a rank sends {} and reduces {}\n", name, observe::plural(counts.rounds, "round"),
                        observe::plural(counts.sent, "element"), observe::plural(counts.reduced, "element"));
@@ -262,7 +272,13 @@ int show_algorithm(const AlgorithmFlags& flags) {
   text += fmt::format("\n{}\n  →1 sent to rank 1   ←1 from it, kept   +1 from it, added", table(lists, counted.rounds));
   text += problem.collective == Collective::all_to_all ? "   =1 rank 1's own part\n" : "\n";
   if (!flags.svg.empty()) text += fmt::format("\n  wrote {}\n", flags.svg);
-  std::cout << text;
+  return {{}, text};
+}
+
+int show_algorithm(const AlgorithmFlags& flags) {
+  const Shown shown = observe::patiently("listing the steps", [&](observe::ElapsedLine& line) { return describe_algorithm(flags, line); });
+  if (flags.json) print_json(shown.document);
+  else std::cout << shown.text;
   return kDone;
 }
 

@@ -12,6 +12,7 @@
 #include "command.h"
 #include "paceline/base/files.h"
 #include "paceline/launch/output.h"
+#include "paceline/observe/elapsed_line.h"
 #include "paceline/observe/formatting.h"
 #include "paceline/observe/terminal.h"
 #include "paceline/schedule/pipeline_drawing.h"
@@ -156,9 +157,11 @@ int show_pipeline(const std::string& key, const PipelineFlags& flags, const std:
   const Row& row = find(schedule::pipelines(), "pipeline schedule", key);
   const PipelineProblem problem = problem_of(row, flags);
   const PipelineCosts costs = costs_of(flags);
-  const PipelinePlay play = schedule::play(row, problem, costs, flags.transfer);
+  const PipelinePlay play =
+      observe::patiently("replaying the pipeline", [&] { return schedule::play(row, problem, costs, flags.transfer); });
   const double formula = bubble_share(row.make, problem, costs);
-  if (!svg.empty()) write_atomically(svg, schedule::pipeline_drawing(row, problem, costs, flags.transfer));
+  if (!svg.empty())
+    observe::patiently("drawing " + svg, [&] { write_atomically(svg, schedule::pipeline_drawing(row, problem, costs, flags.transfer)); });
   if (json) {
     print_json({{"pipeline", row.key},
                 {"help", row.help},

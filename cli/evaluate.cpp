@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "paceline/observe/formatting.h"
-#include "paceline/observe/measuring_line.h"
 #include "trained.h"
 
 namespace paceline::cli {
@@ -27,11 +26,10 @@ int run_evaluate(const EvaluateFlags& flags) {
   const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(); };
   train::Evaluation found;
   {
-    observe::MeasuringLine line("");
+    observe::ElapsedLine line("evaluating");
     found = run.evaluate(split, [&](std::int64_t done) {
-      if (seconds() > 1)
-        line.say(fmt::format("{} of {}, {} a second", done, observe::plural(samples, "sample"),
-                             observe::show_rate(static_cast<double>(done) / seconds())));
+      line.say(fmt::format("{} of {}, {} a second", done, observe::plural(samples, "sample"),
+                           observe::show_rate(static_cast<double>(done) / seconds())));
       return !stop_requested.load();
     });
   }

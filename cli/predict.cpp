@@ -28,7 +28,10 @@ int run_predict(PredictFlags flags) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   std::size_t widest = 0;
   for (const std::string& file : files) widest = std::max<std::size_t>(widest, static_cast<std::size_t>(observe::columns(file)));
+  std::optional<ProgressUntilShown> progress(std::in_place, "classifying", flags.json);
+  std::size_t done = 0;
   run.predict(files, flags.top, [&](const std::string& file, const train::Ranking& ranking) {
+    progress->say(fmt::format("{} of {}", ++done, observe::plural(std::ssize(files), "image")));
     nlohmann::ordered_json classes = nlohmann::ordered_json::array();
     std::string line = observe::fit(file, static_cast<int>(widest));
     for (const auto& [label, probability] : ranking.classes) {
@@ -38,6 +41,7 @@ int run_predict(PredictFlags flags) {
     if (flags.json) rows.push_back({{"file", file}, {"classes", classes}});
     else std::cout << line << std::endl;
   });
+  progress.reset();
   if (flags.json) print_json({{"checkpoint", run.checkpoint().string()}, {"network", run.recipe().model.network}, {"predictions", rows}});
   return kDone;
 }

@@ -4,10 +4,12 @@
 #include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "paceline/base/error.h"
 #include "paceline/data/tokenizer.h"
 #include "paceline/nn/generate.h"
+#include "paceline/observe/formatting.h"
 #include "trained.h"
 
 namespace paceline::cli {
@@ -55,17 +57,20 @@ int run_sample(const SampleFlags& flags) {
   const auto began = std::chrono::steady_clock::now();
   std::vector<std::int64_t> made;
   std::string text;
-  if (!flags.json) std::cout << flags.prompt << std::flush;
+  std::string before = flags.prompt;  // shown with the first token: until then there may be a progress line
+  std::optional<ProgressUntilShown> progress(std::in_place, "generating", flags.json);
   nn::generate(run.network(), tokenizer->vocabulary(), prompt, flags.tokens,
                {.temperature = flags.temperature, .top_k = flags.top_k, .seed = static_cast<std::uint64_t>(flags.seed)},
                [&](std::int64_t token) {
                  if (tokenizer->end_of_text() == token) return false;
                  made.push_back(token);
+                 progress->say(fmt::format("{} of {}", made.size(), observe::plural(flags.tokens, "token")));
                  const std::string piece = tokenizer->decode({&made.back(), 1});
                  text += piece;
-                 if (!flags.json) std::cout << piece << std::flush;
+                 if (!flags.json) std::cout << std::exchange(before, "") << piece << std::flush;
                  return !stop_requested.load();
                });
+  progress.reset();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   if (flags.json)
     print_json({{"checkpoint", run.checkpoint().string()},
@@ -74,7 +79,7 @@ int run_sample(const SampleFlags& flags) {
                 {"tokens", made},
                 {"seconds", seconds},
                 {"tokens_per_s", static_cast<double>(made.size()) / seconds}});
-  else std::cout << std::endl;
+  else std::cout << before << std::endl;
   return stop_requested ? kStopped : kDone;
 }
 

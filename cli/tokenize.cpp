@@ -11,8 +11,8 @@
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
 #include "paceline/data/tokenize.h"
+#include "paceline/observe/elapsed_line.h"
 #include "paceline/observe/formatting.h"
-#include "paceline/observe/measuring_line.h"
 
 namespace paceline::cli {
 namespace {
@@ -42,11 +42,10 @@ int run_tokenize(const TokenizeFlags& flags) {
   const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(); };
   data::Tokenized made;
   {
-    observe::MeasuringLine line("");
+    observe::ElapsedLine line("encoding");
     made = data::tokenize(*tokenizer, gpt2 ? "gpt2" : "bytes", options, [&](std::int64_t done, std::int64_t all) {
-      if (seconds() > 1)
-        line.say(fmt::format("{:.0f}% of {:.1f} MB, {:.1f} MB/s", 100.0 * static_cast<double>(done) / static_cast<double>(all),
-                             static_cast<double>(all) / 1e6, static_cast<double>(done) / 1e6 / seconds()));
+      line.say(fmt::format("{:.0f}% of {:.1f} MB, {:.1f} MB/s", 100.0 * static_cast<double>(done) / static_cast<double>(all),
+                           static_cast<double>(all) / 1e6, static_cast<double>(done) / 1e6 / seconds()));
     });
   }
   if (gpt2) {  // so that samples can be decoded wherever the folder is moved

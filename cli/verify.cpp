@@ -10,6 +10,7 @@
 #include "command.h"
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
+#include "paceline/observe/elapsed_line.h"
 #include "paceline/observe/formatting.h"
 #include "paceline/observe/verification.h"
 #include "paceline/train/planned.h"
@@ -37,12 +38,12 @@ bool is_exact(const std::filesystem::path& summary) try {
   return true;
 }
 
-Verification read_runs(const VerifyFlags& flags) {
+Verification read_runs(const VerifyFlags& flags, observe::ElapsedLine& line) {
   std::vector<VerifiedRun> runs;
   std::size_t found = 0;
   for (const std::string& folder : flags.folders)
     for (const std::filesystem::path& summary : observe::find_summaries(folder)) {
-      ++found;
+      line.say(observe::plural(static_cast<std::int64_t>(++found), "run"));
       try {
         if (const auto run = observe::read_verified(summary)) {
           runs.push_back(*run);
@@ -98,8 +99,11 @@ Action add_verify(CLI::App& app) {
                      "paceline verify runs/mlp-shapes-20260101-120000 --json"});
   return [flags] {
     if (!flags->table.table.empty()) return static_cast<int>(run_verify_table(flags->table, flags->json));
-    const Verification verification = read_runs(*flags);
-    const std::vector<std::string> learned = flags->learn ? learn_steps(verification.runs) : std::vector<std::string>();
+    const Verification verification =
+        observe::patiently("reading summaries", [&](observe::ElapsedLine& line) { return read_runs(*flags, line); });
+    const std::vector<std::string> learned =
+        flags->learn ? observe::patiently("describing these runs", [&] { return learn_steps(verification.runs); })
+                     : std::vector<std::string>();
     if (flags->json) print_json(observe::to_json(verification));
     else std::cout << report(verification) << (learned.empty() ? "" : fmt::format("kept in {}\n", fmt::join(learned, ", ")));
     return static_cast<int>(kDone);

@@ -5,6 +5,7 @@
 #include <ctime>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
@@ -14,6 +15,7 @@
 #include "paceline/base/run_program.h"
 #include "paceline/comm/engine.h"
 #include "paceline/observe/curve.h"
+#include "paceline/observe/elapsed_line.h"
 #include "paceline/observe/metrics.h"
 #include "paceline/observe/predictor_log.h"
 #include "paceline/observe/progress.h"
@@ -113,8 +115,11 @@ void add_records(observe::Bus& bus, const RunFolder& folder, const Clock& clock,
 /// `program` is how it was started: "paceline train" or "./own_model".
 int run_train(const TrainFlags& flags, const std::string& program, const MakeWorkload& make_workload) {
   const comm::World launched = comm::discover();
+  std::optional<observe::ElapsedLine> reading;  // until the run's own progress begins
+  if (!flags.resume.empty() && !flags.quiet && launched.rank == 0) reading.emplace("reading " + flags.resume);
   TrainPlan plan = make_plan(flags, launched);
   if (flags.print_recipe) {
+    reading.reset();
     if (plan.recipe.strategy.name == strategies::kPlan)
       plan.recipe = train::planned_for(plan.recipe, launched, make_workload ? make_workload(plan.recipe) : train::Workload{});
     const Config config = plan.recipe.config();
@@ -130,7 +135,10 @@ int run_train(const TrainFlags& flags, const std::string& program, const MakeWor
   plan.recipe = train::recipe_for(plan.recipe, cluster);
   const train::Workload workload = make_workload ? make_workload(plan.recipe) : train::Workload{};
   if (plan.resume_from) train::require_own_program(plan.resume_from->second, plan.resume_from->first.string(), workload);
-  if (!cluster.leads()) return run_remote(plan.recipe, workload, cluster, plan.resume_from ? &plan.resume_from->second : nullptr);
+  if (!cluster.leads()) {
+    reading.reset();
+    return run_remote(plan.recipe, workload, cluster, plan.resume_from ? &plan.resume_from->second : nullptr);
+  }
   const comm::World world = cluster.ranks ? comm::World{} : launched;  // server 0 trains alone
   const SteadyClock clock;
   observe::Bus bus;
@@ -143,6 +151,7 @@ int run_train(const TrainFlags& flags, const std::string& program, const MakeWor
                           .workload = workload,
                           .began = clock.now() - process_age()});
   plan.recipe = workers.recipe();
+  reading.reset();
   if (!workers.leads()) {  // the process with worker 0 does all output
     const observe::RunEnded ended = workers.run({});
     return ended.stopped.empty() ? kDone : kStopped;

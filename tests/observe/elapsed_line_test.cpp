@@ -35,6 +35,28 @@ TEST(ElapsedLine, CountsSecondsAndIsGoneAtTheEnd) {
   EXPECT_TRUE(text.ends_with("\r\x1b[K")) << text;
 }
 
+TEST(ElapsedLine, TellsHowFarItIs) {
+  std::string text;
+  for (int tries = 0; tries < 100 && text.find("2 of 3") == std::string::npos; ++tries) {
+    std::ostringstream out;
+    Terminal terminal;
+    terminal.out = &out;
+    {
+      ElapsedLine line("searching", terminal, std::chrono::milliseconds(20));
+      line.say("1 of 3 plans");
+      line.say("2 of 3 plans");
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    text = out.str();
+  }
+  EXPECT_EQ(text, "searching, 2 of 3 plans\n");
+}
+
+TEST(ElapsedLine, GivesItselfToWhatItWaitsFor) {
+  EXPECT_EQ(patiently("searching", [] { return 3; }), 3);
+  EXPECT_EQ(patiently("searching", [](ElapsedLine& line) { return line.say("1 of 3 plans"), 4; }), 4);
+}
+
 TEST(ElapsedLine, IsOneLineWhereNothingCanBeDrawnOver) {
   std::string text;
   for (int tries = 0; tries < 100 && text.empty(); ++tries) text = written(false, Nanoseconds(1), std::chrono::milliseconds(100));
