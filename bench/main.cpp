@@ -98,6 +98,7 @@ int measure(Flags& flags) {
 
 int run(int argc, char** argv) {
   CLI::App app("Measures Paceline against its peers on this machine.", "paceline bench");
+  program::use_plain_help(app);
   const auto flags = add_flags(app);
   try {
     app.parse(argc, argv);

@@ -46,9 +46,15 @@ std::int64_t even_count(const AlgorithmFlags& flags) {
   return std::lcm(std::lcm(ranks, members), std::int64_t{2}) * flags.chunks;
 }
 
+std::vector<std::string> collective_names() {
+  std::vector<std::string> names;
+  for (const Collective collective : schedule::kCollectives) names.emplace_back(name_of(collective));
+  return names;
+}
+
 Problem problem_of(const AlgorithmFlags& flags) {
-  std::vector<std::string_view> names;
-  for (const Collective collective : schedule::kCollectives) names.push_back(name_of(collective));
+  const std::vector<std::string> all = collective_names();
+  const std::vector<std::string_view> names(all.begin(), all.end());
   const auto found = std::ranges::find(names, flags.collective);
   if (found == names.end()) throw ConfigError(unknown_message("collective", flags.collective, names));
   if (flags.chunks > kMostSteps / flags.ranks / flags.ranks)
@@ -293,6 +299,7 @@ Action add_algorithm(CLI::App& app) {
                                 ->check(whole_number(0));
   const std::vector<const CLI::Option*> of_collectives = {
       app.add_option("--collective", flags->collective, "allreduce, reduce_scatter, all_gather, broadcast, reduce, all_to_all or barrier")
+          ->check(known_values(collective_names()))
           ->capture_default_str(),
       app.add_option("-n,--ranks", flags->ranks, "number of ranks")->capture_default_str()->check(whole_number(1)),
       app.add_option("--count", flags->count, "elements of the buffer (default: a few, divisible among the ranks)")->check(whole_number(1)),
@@ -310,10 +317,11 @@ Action add_algorithm(CLI::App& app) {
           ->check(whole_number(1)),
       app.add_option("--costs", flags->pipeline.costs,
                      "cost of a micro-batch on a stage: forward, input gradients, weight gradients, for example 1,1.2,0.8")
+          ->type_name(kNumberList)
           ->delimiter(',')
           ->expected(3),
       app.add_option("--transfer", flags->pipeline.transfer, "cost of a message between stages, in the unit of --costs")};
-  app.add_option("--svg", flags->svg, "draw the algorithm as SVG to this file");
+  app.add_option("--svg", flags->svg, "draw the algorithm as SVG to this file")->type_name(kFile);
   add_json_flag(app, flags->json);
   add_examples(app, {"paceline algorithm", "paceline algorithm ring --ranks 4", "paceline algorithm tree --collective broadcast --chunks 4",
                      "paceline algorithm hierarchical --ranks 8 --per-host 4 --svg hierarchical.svg",

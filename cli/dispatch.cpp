@@ -17,7 +17,8 @@ namespace {
 
 int run(int argc, char** argv, std::span<const Contained> commands) {
   CLI::App app("Paceline trains deep networks on many workers, from C++, on LibTorch.", "paceline");
-  app.set_version_flag("--version", std::string("paceline ") + PACELINE_VERSION);
+  use_plain_help(app);
+  app.set_version_flag("--version", std::string("paceline ") + PACELINE_VERSION, "print the version and exit");
   app.require_subcommand(1);
   add_examples(app, {"paceline train                                   the built-in demonstration",
                      "paceline train recipes/mnist_lenet5.toml data.root=DIR", "paceline graph resnet50", "paceline help COMMAND"});

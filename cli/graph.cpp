@@ -54,12 +54,13 @@ Action add_graph(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
   app.add_option("NETWORK", flags->network, "one of `paceline list networks`")->required();
   app.add_option("SETTINGS", flags->settings, "settings of the network as model.key=value");
-  app.add_option("--mesh", flags->mesh, "show how ranks share the layers, for example tensor=2, pipeline=4 or data=4");
+  app.add_option("--mesh", flags->mesh, "show how ranks share the layers, for example tensor=2, pipeline=4 or data=4")->type_name(kMesh);
   app.add_flag("--sequence", flags->sequence,
                "with --mesh: sequence parallelism, which splits activations by position between tensor-parallel layers");
   app.add_option("--hybrid", flags->hybrid,
-                 "with --mesh data=N: the layers that data-parallel workers share, written as in parallel.hybrid");
-  app.add_option("--batch", flags->batch, "with --hybrid: samples per step over all workers")->check(CLI::PositiveNumber);
+                 "with --mesh data=N: the layers that data-parallel workers share, written as in parallel.hybrid")
+      ->type_name("auto|NAME,...");
+  app.add_option("--batch", flags->batch, "with --hybrid: samples per step over all workers")->check(whole_number(1));
   add_json_flag(app, flags->json);
   add_examples(app, {"paceline graph resnet50", "paceline graph resnet18 model.input=[3,32,32] model.classes=10",
                      "paceline graph gpt model.layers=12 model.width=768 model.heads=12 model.classes=50257 model.input=[1024]",

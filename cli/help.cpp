@@ -69,9 +69,9 @@ void add_entries(std::string& page, const CLI::App& app, bool positional, const 
     if (option->get_positional() != positional || option->get_group().empty()) continue;  // a flag without a group is not shown
     if (!begun) page += fmt::format(".SH {}\n", title);
     begun = true;
-    std::string value = option->get_type_size_max() > 0 && !positional ? " " + option->get_type_name() : "";
-    if (const std::string usual = option->get_default_str(); !usual.empty()) value += " (" + usual + ")";
-    page += fmt::format(".TP\n\\fB{}\\fR{}\n{}\n", roff(option->get_name(positional, true)), roff(value), roff(option->get_description()));
+    const std::string word = positional ? "" : value_word(*option);
+    page += fmt::format(".TP\n\\fB{}\\fR{}\n{}\n", roff(names_of(*option)), word.empty() ? "" : " \\fI" + roff(word) + "\\fR",
+                        roff(described(*option)));
   }
 }
 
@@ -127,7 +127,7 @@ Action add_help(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
   app.add_option("COMMAND", flags->words, "a command and its subcommand, for example: checkpoint show");
   app.add_flag("--man", flags->man, "print it as a man page");
-  app.add_option("--write-man", flags->folder, "write the man pages of all commands to this folder");
+  app.add_option("--write-man", flags->folder, "write the man pages of all commands to this folder")->type_name(kFolder);
   add_json_flag(app, flags->json);
   add_examples(
       app, {"paceline help", "paceline help train", "paceline help --man checkpoint show | man -l -", "paceline help --write-man man1"});

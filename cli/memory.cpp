@@ -180,9 +180,10 @@ Action add_memory(CLI::App& app) {
   auto flags = std::make_shared<MemoryFlags>();
   app.add_option("RECIPE", flags->words, "a recipe file or a network, and any settings as section.key=value");
   app.add_option(
-      "--mesh", flags->mesh,
-      "sizes of the mesh, for example data=2,pipeline=2,tensor=2 (the same as parallel.data, parallel.pipeline, parallel.tensor, "
-      "which must not contradict it on the command line)");
+         "--mesh", flags->mesh,
+         "sizes of the mesh, for example data=2,pipeline=2,tensor=2 (the same as parallel.data, parallel.pipeline, parallel.tensor, "
+         "which must not contradict it on the command line)")
+      ->type_name(kMesh);
   app.add_flag("--measure", flags->measure, "train a few steps with the ranks as threads, and print the memory that they really used");
   add_json_flag(app, flags->json);
   add_examples(app,

@@ -160,7 +160,8 @@ Action add_plan(CLI::App& app) {
   auto flags = std::make_shared<PlanFlags>();
   app.add_option("RECIPE", flags->words, "a network or a recipe file, and any settings as section.key=value; sizes in [parallel] are kept");
   app.add_option("--cluster", flags->cluster,
-                 "one of `paceline list clusters`, or a cluster file (default cluster.toml, which probe writes)");
+                 "one of `paceline list clusters`, or a cluster file (default cluster.toml, which probe writes)")
+      ->type_name(kNameOrFile);
   app.add_option("-n,--workers", flags->workers, "number of devices (default: the recipe's workers, else all devices of the cluster)")
       ->check(whole_number(1, 1 << 20));
   app.add_option("--batch", flags->batch, "samples per step over all workers (default: the recipe's; for a network: 32 per worker)")
@@ -169,7 +170,8 @@ Action add_plan(CLI::App& app) {
   app.add_option("--price", flags->price, "price of a device per hour, in any currency; plans then show the price of a million samples")
       ->check(positive);
   app.add_option("--profile", flags->profile,
-                 "file of `paceline profile` with the network's measured times (default: the roofline of the device)");
+                 "file of `paceline profile` with the network's measured times (default: the roofline of the device)")
+      ->type_name(kFile);
   app.add_option("--rows", flags->rows, "number of plans to show")->check(whole_number(1, 1000))->capture_default_str();
   app.add_option("--explain", flags->explain, "explain plan K: its time, its memory, what would make it faster, its step program")
       ->check(whole_number(1));
@@ -177,7 +179,8 @@ Action add_plan(CLI::App& app) {
                  "train the best K plans on this machine for some steps, with threads as workers, and rank them by the measured time, now "
                  "and in later searches")
       ->check(whole_number(1, 100));
-  app.add_option("--write-recipe", flags->recipe, "write the best plan, or the one of --explain, as a recipe to this file");
+  app.add_option("--write-recipe", flags->recipe, "write the best plan, or the one of --explain, as a recipe to this file")
+      ->type_name(kFile);
   add_json_flag(app, flags->json);
   add_examples(
       app,

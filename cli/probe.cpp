@@ -204,15 +204,20 @@ Action add_probe(CLI::App& app) {
                  "devices into which this host is divided; they measure at the same time (default 2; 1 with a GPU)")
       ->check(whole_number(1, 1024));
   app.add_option(
-      "--ranks", flags->ranks,
-      "numbers of ranks whose collectives are measured too, separated by commas; if there are more ranks than devices, they take turns "
-      "(default: twice the devices)");
-  app.add_option("--device", flags->device, "device to measure: cpu, cuda or auto")->capture_default_str();
+         "--ranks", flags->ranks,
+         "numbers of ranks whose collectives are measured too, separated by commas; if there are more ranks than devices, they take turns "
+         "(default: twice the devices)")
+      ->type_name(kNumberList);
+  app.add_option("--device", flags->device, "device to measure: cpu, cuda or auto")
+      ->check(known_values({"cpu", "cuda", "auto"}))
+      ->capture_default_str();
   app.add_option("--precision", flags->precisions,
-                 "precisions to measure besides fp32, separated by commas (default: tf32,bf16 with a GPU)");
-  app.add_option("--name", flags->name, "name of the cluster (default: the name of this host)");
+                 "precisions to measure besides fp32, separated by commas (default: tf32,bf16 with a GPU)")
+      ->type_name(kNameList)
+      ->check(known_values({"tf32", "bf16"}));
+  app.add_option("--name", flags->name, "name of the cluster (default: the name of this host)")->type_name("NAME");
   app.add_option("--seconds", flags->seconds, "seconds per measurement")->capture_default_str()->check(CLI::Range(0.0, 60.0));
-  app.add_option("-o,--out", flags->out, "cluster file to write (- prints it)")->capture_default_str();
+  app.add_option("-o,--out", flags->out, "cluster file to write (- prints it)")->type_name(kFile)->capture_default_str();
   add_json_flag(app, flags->json);
   add_examples(app, {"paceline probe", "paceline probe --workers 4 -o four.toml", "paceline run -np 2 paceline probe",
                      "mpirun -np 4 --hostfile hosts paceline probe -o cluster.toml", "paceline study ccgrid2019 --cluster cluster.toml"});

@@ -270,19 +270,24 @@ int run_profile(const ProfileFlags& flags) {
 Action add_profile(CLI::App& app) {
   auto flags = std::make_shared<ProfileFlags>();
   app.add_option("NETWORK", flags->words, "a network or a recipe file, and any settings as section.key=value");
-  app.add_option("--batch", flags->batches, "batch sizes to measure, separated by commas (default 8,32,128)");
+  app.add_option("--batch", flags->batches, "batch sizes to measure, separated by commas (default 8,32,128)")->type_name(kNumberList);
   app.add_option(
-      "-n,--workers", flags->workers,
-      "numbers of workers that compute at the same time on this host, each with its share of the cores, for example 1,2,4 (default 1)");
-  app.add_option("--precision", flags->precisions, "precisions, separated by commas (default: the recipe's, else fp32)");
-  app.add_option("--optimizers", flags->optimizers, "optimizers whose updates to measure, separated by commas (default sgd,adamw)");
+         "-n,--workers", flags->workers,
+         "numbers of workers that compute at the same time on this host, each with its share of the cores, for example 1,2,4 (default 1)")
+      ->type_name(kNumberList);
+  app.add_option("--precision", flags->precisions, "precisions, separated by commas (default: the recipe's, else fp32)")
+      ->type_name(kNameList)
+      ->check(known_values({"fp32", "tf32", "bf16"}));
+  app.add_option("--optimizers", flags->optimizers, "optimizers whose updates to measure, separated by commas (default sgd,adamw)")
+      ->type_name(kNameList);
   app.add_option("--seconds", flags->seconds, "seconds per batch size (default 1)")->check(CLI::Range(0.0, 3600.0));
   app.add_option("--steps", flags->steps,
                  "also train whole steps of every kind of run with these numbers of workers, for example 2,4; later predictions and plans "
-                 "are corrected by them");
+                 "are corrected by them")
+      ->type_name(kNumberList);
   app.add_option("--step-batch", flags->step_batch, "with --steps: samples per step over all workers (default: the largest of --batch)")
       ->check(whole_number(1));
-  app.add_option("-o,--out", flags->out, "file to write or extend (default NETWORK.profile.json; - prints it)");
+  app.add_option("-o,--out", flags->out, "file to write or extend (default NETWORK.profile.json; - prints it)")->type_name(kFile);
   add_json_flag(app, flags->json);
   add_examples(app,
                {"paceline profile lenet5", "paceline profile resnet18 model.input=[3,32,32] model.classes=10 --batch 16,64 --workers 1,2",

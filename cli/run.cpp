@@ -213,28 +213,32 @@ void spell_out(const CLI::App& app, std::vector<std::string>& words) {
 Action add_run(CLI::App& app) {
   auto flags = std::make_shared<RunFlags>();
   app.prefix_command();
-  app.add_option("-n,--np", flags->ranks, "ranks of the whole job; also -np (default: one per core, or all slots of the hosts)")
+  app.add_option("-n,--np", flags->ranks, "ranks of the whole job (default: one per core, or all slots of the hosts)")
       ->check(whole_number(1));
   app.add_option("--servers", flags->servers, "parameter servers, started before the workers, for ps.executor=processes")
       ->check(whole_number(1));
   app.add_option("--workers", flags->workers, "workers besides the servers; without --servers the same as -np")->check(whole_number(1));
-  app.add_option("--nproc-per-node", flags->per_node, "ranks per host: a number, cpu (one per core), gpu (one per GPU) or auto (cpu)");
-  app.add_option("-H,--host", flags->hosts, "hosts and their slots, for example a:2,b:4; other hosts are reached by ssh");
-  app.add_option("--hostfile,--machinefile", flags->hostfile, "file of hosts, with lines `host slots=N`");
-  app.add_option("--ssh", flags->ssh, "the program that reaches other hosts, with arguments")->capture_default_str();
+  app.add_option("--nproc-per-node", flags->per_node, "ranks per host: a number, cpu (one per core), gpu (one per GPU) or auto (cpu)")
+      ->type_name("NUMBER|cpu|gpu|auto")
+      ->check(known_values({"cpu", "gpu", "auto"}));
+  app.add_option("-H,--host", flags->hosts, "hosts and their slots, for example a:2,b:4; other hosts are reached by ssh")
+      ->type_name("HOST,...");
+  app.add_option("--hostfile,--machinefile", flags->hostfile, "file of hosts, with lines `host slots=N`")->type_name(kFile);
+  app.add_option("--ssh", flags->ssh, "the program that reaches other hosts, with arguments")->type_name("COMMAND")->capture_default_str();
   app.add_option("-x,--env", flags->exported,
                  "NAME or NAME=VALUE: set this variable for all ranks, on other hosts too; may be repeated. PACELINE_… variables are "
                  "always passed on")
+      ->type_name("NAME")
       ->allow_extra_args(false);
-  app.add_option("--nnodes", flags->nodes, "number of hosts, when `paceline run` is started on each of them")->capture_default_str();
+  app.add_option("--nnodes", flags->nodes, "number of hosts, when `paceline run` is started on each of them")
+      ->type_name("NUMBER")
+      ->capture_default_str();
   app.add_option("--node-rank", flags->node_rank, "with --nnodes: the number of this host, from 0")->check(whole_number(0));
-  app.add_option("--master-addr", flags->address, "address of rank 0's host; found automatically without --nnodes");
-  app.add_option("--master-port", flags->port, "port of rank 0; a free one without --nnodes, else 29500")
-      ->check(whole_number(1))
-      ->check(CLI::Range(1, 65535));
-  app.add_option("--rdzv-endpoint", flags->endpoint, "--master-addr and --master-port as host:port");
-  app.add_option("--rdzv-id", flags->job, "name of the job, for jobs that share an address");
-  app.add_option("--key-file", flags->key_file, "with --nnodes: the key that all launchers share; else $PACELINE_JOB");
+  app.add_option("--master-addr", flags->address, "address of rank 0's host; found automatically without --nnodes")->type_name("HOST");
+  app.add_option("--master-port", flags->port, "port of rank 0; a free one without --nnodes, else 29500")->check(whole_number(1, 65535));
+  app.add_option("--rdzv-endpoint", flags->endpoint, "--master-addr and --master-port as host:port")->type_name("ADDRESS");
+  app.add_option("--rdzv-id", flags->job, "name of the job, for jobs that share an address")->type_name("NAME");
+  app.add_option("--key-file", flags->key_file, "with --nnodes: the key that all launchers share; else $PACELINE_JOB")->type_name(kFile);
   app.add_option("--rdzv-backend", flags->backend, "accepted for compatibility with torchrun")
       ->check(CLI::IsMember({"c10d", "static"}))
       ->group("");
@@ -252,7 +256,8 @@ Action add_run(CLI::App& app) {
   app.add_option("--grace", flags->grace_s,
                  "seconds that the other ranks have to end after one failed, before SIGTERM and again before SIGKILL")
       ->capture_default_str();
-  app.add_option("--log-dir", flags->log_dir, "folder for the output of each rank: rank-N.log (server-N.log, worker-N.log)");
+  app.add_option("--log-dir", flags->log_dir, "folder for the output of each rank: rank-N.log (server-N.log, worker-N.log)")
+      ->type_name(kFolder);
   app.add_flag("--no-prefix", flags->no_prefix, "print the ranks' lines without a [rank] prefix");
   app.add_option("--only-rank-output", flags->only, "print the standard output of this rank only, byte for byte, for scripts")
       ->check(whole_number(0));

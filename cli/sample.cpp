@@ -100,8 +100,8 @@ Action add_sample(CLI::App& app) {
   app.add_option("--seed", flags->seed, "seed of the random choices; the same seed gives the same text")
       ->check(whole_number(0))
       ->capture_default_str();
-  app.add_option("--vocabulary", flags->vocabulary, "GPT-2's vocab.json, if the data has no tokens.json");
-  app.add_option("--merges", flags->merges, "GPT-2's merges.txt, which belongs to --vocabulary");
+  app.add_option("--vocabulary", flags->vocabulary, "GPT-2's vocab.json, if the data has no tokens.json")->type_name(kFile);
+  app.add_option("--merges", flags->merges, "GPT-2's merges.txt, which belongs to --vocabulary")->type_name(kFile);
   add_examples(app, {"paceline sample runs/gpt --prompt \"To be\"",
                      "paceline sample runs/gpt --prompt \"To be\" --temperature 0.8 --top-k 40 --seed 7",
                      "paceline sample runs/gpt data.root=input.txt train.device=cpu --json"});

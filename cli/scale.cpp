@@ -212,6 +212,7 @@ Action add_scale(CLI::App& app) {
   auto flags = std::make_shared<ScaleFlags>();
   app.add_option("RECIPE", flags->words, "a recipe file, and any settings as section.key=value, as for train");
   app.add_option("-n,--workers", flags->workers, "numbers of workers, separated by commas")
+      ->type_name(kNumberList)
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(whole_number(1))
@@ -223,7 +224,7 @@ Action add_scale(CLI::App& app) {
   app.add_option("--warm-up", flags->warm_up, "steps before the measurement; choosing the bucket size takes about 35")
       ->check(whole_number(0))
       ->capture_default_str();
-  app.add_option("--svg", flags->svg, "draw speed-up, efficiency and communication as SVG to this file");
+  app.add_option("--svg", flags->svg, "draw speed-up, efficiency and communication as SVG to this file")->type_name(kFile);
   add_json_flag(app, flags->json);
   add_examples(app, {"paceline scale --workers 1,2,4                               the built-in demonstration",
                      "paceline scale recipes/cifar10_resnet18.toml data.root=DIR --workers 1,2 --steps 50",

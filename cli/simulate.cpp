@@ -258,13 +258,15 @@ int run_simulate(SimulateFlags flags) {
 Action add_simulate(CLI::App& app) {
   auto flags = std::make_shared<SimulateFlags>();
   app.add_option("NETWORK|RECIPE", flags->words, "a network or a recipe file, and any settings as section.key=value")->required();
-  app.add_option("--cluster", flags->cluster, "one of `paceline list clusters`, or a cluster file (default skylake)");
+  app.add_option("--cluster", flags->cluster, "one of `paceline list clusters`, or a cluster file (default skylake)")
+      ->type_name(kNameOrFile);
   app.add_option("-n,--workers", flags->workers, "ranks (default: all devices of the cluster)")->check(whole_number(1, 100'000));
   app.add_option("--batch", flags->batch, "samples per step over all workers (default: the recipe's; for a network: 32 per worker)")
       ->check(whole_number(1));
   app.add_option("--steps", flags->steps, "steps to replay (default 20)")->check(whole_number(1, 1'000'000));
   app.add_option("--profile", flags->profile,
-                 "file of `paceline profile` with the network's measured times (default: the roofline of the device)");
+                 "file of `paceline profile` with the network's measured times (default: the roofline of the device)")
+      ->type_name(kFile);
   app.add_option("--jitter", flags->jitter,
                  "how a worker's time varies between steps: constant, gamma:SHAPE or exponential_tail:SHARE (default constant)");
   app.add_option("--slow-host", flags->slow_hosts, "N:FACTOR: the link of host N is slower by this factor; may be repeated")
@@ -273,15 +275,21 @@ Action add_simulate(CLI::App& app) {
       ->allow_extra_args(false);
   app.add_option("--switch-hosts", flags->switch_hosts, "hosts per switch (default: 16 in an oversubscribed fat tree, else all)")
       ->check(whole_number(1));
-  CLI::Option* mtbf = app.add_option("--mtbf", flags->mtbf, "mean time between failures of a device, for example 4y or 2000h");
+  CLI::Option* mtbf =
+      app.add_option("--mtbf", flags->mtbf, "mean time between failures of a device, for example 4y or 2000h")->type_name(kTime);
   app.add_option("--checkpoint-every", flags->checkpoint_every, "time between checkpoints, for example 30m (default: the best interval)")
+      ->type_name(kTime)
       ->needs(mtbf);
   app.add_option("--checkpoint-time", flags->checkpoint_time, "time to write a checkpoint, for example 20s (default: its bytes at 1 GB/s)")
+      ->type_name(kTime)
       ->needs(mtbf);
-  app.add_option("--restart-time", flags->restart_time, "time from a failure until the job runs again (default 5m)")->needs(mtbf);
-  CLI::Option* trace = app.add_option("--trace", flags->trace, "write a trace of the first ranks to this file, for ui.perfetto.dev");
+  app.add_option("--restart-time", flags->restart_time, "time from a failure until the job runs again (default 5m)")
+      ->type_name(kTime)
+      ->needs(mtbf);
+  CLI::Option* trace =
+      app.add_option("--trace", flags->trace, "write a trace of the first ranks to this file, for ui.perfetto.dev")->type_name(kFile);
   app.add_option("--trace-ranks", flags->traced, "ranks in the trace (default 16)")->check(whole_number(1, 10'000))->needs(trace);
-  app.add_option("--svg", flags->picture, "draw step times, ranks and links as SVG to this file");
+  app.add_option("--svg", flags->picture, "draw step times, ranks and links as SVG to this file")->type_name(kFile);
   add_json_flag(app, flags->json);
   add_examples(app,
                {"paceline simulate resnet50 --cluster p100 --workers 512 --jitter gamma:100 --svg picture.svg",

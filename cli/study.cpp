@@ -59,13 +59,18 @@ int run_study(const StudyFlags& flags) {
 
 Action add_study(CLI::App& app) {
   auto flags = std::make_shared<StudyFlags>();
-  app.add_option("STUDY", flags->study, "ccgrid2019: roofline, collectives and overlap of four networks on 1,000 nodes")->required();
-  app.add_option("--cluster", flags->cluster, "one of `paceline list clusters`, or a cluster file (default skylake)");
-  app.add_option("--networks", flags->networks, "networks instead of the study's own four, separated by commas");
+  app.add_option("STUDY", flags->study, "ccgrid2019: roofline, collectives and overlap of four networks on 1,000 nodes")
+      ->check(known_values({"ccgrid2019"}))
+      ->required();
+  app.add_option("--cluster", flags->cluster, "one of `paceline list clusters`, or a cluster file (default skylake)")
+      ->type_name(kNameOrFile);
+  app.add_option("--networks", flags->networks, "networks instead of the study's own four, separated by commas")->type_name(kNameList);
   app.add_option("--batch", flags->batch, "samples per process around which everything else is swept (default 60)")
       ->check(whole_number(1, 1 << 20));
-  app.add_option("--traffic", flags->traffic, "memory traffic of a product's output: mn counts it once, 2mn twice (default mn)");
-  app.add_option("--out", flags->out, "folder for figures (SVG), tables (CSV, JSON) and index.html, which shows them all");
+  app.add_option("--traffic", flags->traffic, "memory traffic of a product's output: mn counts it once, 2mn twice (default mn)")
+      ->check(known_values({"mn", "2mn"}));
+  app.add_option("--out", flags->out, "folder for figures (SVG), tables (CSV, JSON) and index.html, which shows them all")
+      ->type_name(kFolder);
   app.add_flag("--print-cluster", flags->print_cluster, "print the cluster as a file to start from, and exit");
   add_json_flag(app, flags->json);
   add_examples(

@@ -77,9 +77,9 @@ int run_tokenize(const TokenizeFlags& flags) {
 Action add_tokenize(CLI::App& app) {
   auto flags = std::make_shared<TokenizeFlags>();
   app.add_option("FILES", flags->files, "text files; each is one document")->required();
-  app.add_option("--output", flags->output, "folder for train_*.bin, val_*.bin and tokens.json")->required();
-  app.add_option("--vocabulary", flags->vocabulary, "GPT-2's vocab.json; without it every byte is a token");
-  app.add_option("--merges", flags->merges, "GPT-2's merges.txt, which belongs to --vocabulary");
+  app.add_option("--output", flags->output, "folder for train_*.bin, val_*.bin and tokens.json")->type_name(kFolder)->required();
+  app.add_option("--vocabulary", flags->vocabulary, "GPT-2's vocab.json; without it every byte is a token")->type_name(kFile);
+  app.add_option("--merges", flags->merges, "GPT-2's merges.txt, which belongs to --vocabulary")->type_name(kFile);
   app.add_option("--test-share", flags->test_share, "share of the text for the test set, from its end")
       ->check(CLI::Range(0.0, 0.9))
       ->capture_default_str();

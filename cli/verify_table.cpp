@@ -75,17 +75,18 @@ std::string rows_csv(const std::vector<perf::MeasuredStep>& steps, const perf::T
 
 CLI::Option* add_table_flags(CLI::App& app, TableFlags& flags) {
   CLI::Option* table =
-      app.add_option("--table", flags.table, "verify the planner's model on a CSV file of measured transformer steps, such as vTrain's");
+      app.add_option("--table", flags.table, "verify the planner's model on a CSV file of measured transformer steps, such as vTrain's")
+          ->type_name(kFile);
   const auto add = [&](const std::string& name, auto& target, const std::string& help) {
-    return app.add_option(name, target, "with --table: " + help)->needs(table);
+    return app.add_option(name, target, help)->needs(table);
   };
   add("--calibrate", flags.calibrate, "share of its rows, drawn at random, to which the model is fitted")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   add("--seed", flags.seed, "seed of that draw")->check(whole_number(0))->capture_default_str();
-  add("--cluster", flags.cluster, "cluster, or cluster file, from which the fit starts")->capture_default_str();
-  add("--write-cluster", flags.write_cluster, "write the fitted cluster, for `paceline plan --cluster`");
-  add("--write-rows", flags.out, "write every row's measured and predicted step as CSV");
+  add("--cluster", flags.cluster, "cluster, or cluster file, from which the fit starts")->type_name(kNameOrFile)->capture_default_str();
+  add("--write-cluster", flags.write_cluster, "write the fitted cluster, for `paceline plan --cluster`")->type_name(kFile);
+  add("--write-rows", flags.out, "write every row's measured and predicted step as CSV")->type_name(kFile);
   return table;
 }
 

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "paceline/program/help_format.h"
+
 namespace paceline {
 class Config;
 }

@@ -203,6 +203,7 @@ void add_train_flags(CLI::App& app, TrainFlags& flags) {
   app.add_option("--mesh", flags.mesh,
                  "sizes of the mesh, for example data=2,pipeline=2,tensor=2; 0: the remaining workers. It replaces parallel.data, "
                  "parallel.pipeline and parallel.tensor of the recipe; keys on the command line must not contradict it")
+      ->type_name(kMesh)
       ->check([](const std::string& text) {
         try {
           comm::parse_mesh(text);
@@ -212,13 +213,17 @@ void add_train_flags(CLI::App& app, TrainFlags& flags) {
         }
       });
   app.add_option("--seed", flags.seed, "seed of the run (train.seed)")->check(whole_number(0));
-  app.add_option("--resume", flags.resume, "continue a run from its folder or from a checkpoint")->check([](const std::string& text) {
-    return text.empty() ? std::string("is empty; name a run folder or a checkpoint") : std::string();
-  });
+  app.add_option("--resume", flags.resume, "continue a run from its folder or from a checkpoint")
+      ->type_name(kFolderOrFile)
+      ->check([](const std::string& text) {
+        return text.empty() ? std::string("is empty; name a run folder or a checkpoint") : std::string();
+      });
   app.add_option("--join", flags.join,
-                 "join a run with ps.executor=processes as an additional worker: host:port of all its servers, separated by commas");
+                 "join a run with ps.executor=processes as an additional worker: host:port of all its servers, separated by commas")
+      ->type_name("ADDRESS,...");
   app.add_option("--key-file", flags.key_file,
-                 "with --join: the file of the job's key, RUN/servers/key (default: the key in $PACELINE_JOB)");
+                 "with --join: the file of the job's key, RUN/servers/key (default: the key in $PACELINE_JOB)")
+      ->type_name(kFile);
   app.add_flag("--print-recipe", flags.print_recipe, "print the resolved recipe and exit");
   app.add_flag("--quiet", flags.quiet, "show no progress");
   add_json_flag(app, flags.json);

@@ -198,6 +198,7 @@ int train_program(int argc, char** argv, const train::Recipe& defaults, const Ma
   return run_program([&] {
     const std::string program = argc > 0 ? argv[0] : "program";
     CLI::App app("Trains the model of this program, alone or as one of many workers.", std::filesystem::path(program).filename().string());
+    use_plain_help(app);
     add_examples(app, {program, program + " recipe.toml optim.rate=0.05 train.epochs=3", program + " --workers 4",
                        "paceline run -np 4 -- " + program, "mpirun -np 4 " + program,
                        "paceline run --servers 1 --workers 4 -- " + program + " strategy.name=asgd"});
