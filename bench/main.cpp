@@ -101,7 +101,7 @@ int run(int argc, char** argv) {
   program::use_plain_help(app);
   const auto flags = add_flags(app);
   try {
-    app.parse(argc, argv);
+    program::parse_words(app, {argv + 1, argv + argc});
   } catch (const CLI::Success& asked) {
     return app.exit(asked);
   } catch (const CLI::ParseError& error) {

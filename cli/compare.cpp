@@ -20,6 +20,7 @@ namespace {
 
 struct CompareFlags {
   std::vector<std::string> words;  // the recipe and the assignments
+  std::vector<std::int64_t> workers;
   std::string folder;
   int together = 0;
   bool json = false;
@@ -45,6 +46,7 @@ int run_compare(const CompareFlags& flags) {
   if (!names_recipe(flags.words)) recipe = train::Recipe::demonstration();
   Config config = recipe.config();
   read_settings(config, flags.words);
+  if (!flags.workers.empty()) recipe.compare.workers = flags.workers;
   const std::filesystem::path folder = flags.folder.empty() ? default_folder(flags, recipe) : std::filesystem::path(flags.folder);
   catch_signals();
   train::Comparison found;
@@ -78,7 +80,13 @@ int run_compare(const CompareFlags& flags) {
 Action add_compare(CLI::App& app) {
   auto flags = std::make_shared<CompareFlags>();
   app.add_option("RECIPE", flags->words, "a recipe file, and any settings as section.key=value; [compare] says what is compared");
-  app.add_option("--folder", flags->folder, "folder of the runs and the report; runs that are complete there are not repeated");
+  app.add_option("-n,--workers", flags->workers, "numbers of workers, separated by commas (compare.workers)")
+      ->type_name(kNumberList)
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(whole_number(1));
+  app.add_option("--folder", flags->folder, "folder of the runs and the report; runs that are complete there are not repeated")
+      ->type_name(kFolder);
   app.add_option("--together", flags->together, "runs at a time; 0: chosen for the device")->check(whole_number(0));
   add_json_flag(app, flags->json);
   add_examples(app,

@@ -25,6 +25,7 @@ using Json = nlohmann::ordered_json;
 struct MemoryFlags {
   std::vector<std::string> words;  // a network or a recipe, and settings
   std::string mesh;
+  std::int64_t workers = 0;
   bool json = false, measure = false;
 };
 
@@ -42,6 +43,7 @@ train::Recipe read_recipe(MemoryFlags flags) {
   Config config = recipe.config();
   read_settings(config, flags.words);
   if (!flags.mesh.empty()) set_mesh(recipe.parallel, flags.mesh, flags.words);
+  if (flags.workers > 0) recipe.parallel.workers = flags.workers;
   if (recipe.strategy.name == strategies::kPlan) recipe.strategy.name = strategies::kAuto;  // on the mesh that was asked about
   return train::resolve_for(recipe, {});
 }
@@ -179,6 +181,7 @@ int run_memory(const MemoryFlags& flags) {
 Action add_memory(CLI::App& app) {
   auto flags = std::make_shared<MemoryFlags>();
   app.add_option("RECIPE", flags->words, "a recipe file or a network, and any settings as section.key=value");
+  app.add_option("-n,--workers", flags->workers, "number of workers (parallel.workers)")->check(whole_number(1));
   app.add_option(
          "--mesh", flags->mesh,
          "sizes of the mesh, for example data=2,pipeline=2,tensor=2 (the same as parallel.data, parallel.pipeline, parallel.tensor, "

@@ -53,6 +53,12 @@ std::string parse_problem(const CLI::ParseError& error, const CLI::App& app) {
   return problem.ends_with('?') ? problem : problem + hint;
 }
 
+void parse_words(CLI::App& app, std::vector<std::string> words) {
+  std::ranges::replace(words, "-np", "-n");
+  std::ranges::reverse(words);  // CLI11 expects them in reverse
+  app.parse(std::move(words));
+}
+
 void add_examples(CLI::App& app, const std::vector<std::string>& lines) {
   std::string text = "Examples:";
   for (const std::string& line : lines) text += "\n  " + line;

@@ -23,6 +23,9 @@ using Action = std::function<int()>;
 /// Describes what is wrong with a command line: "unknown flag '--worker'; did you mean '--workers'?"
 std::string parse_problem(const CLI::ParseError& error, const CLI::App& app);
 
+/// Parses the words behind the program's name. For -n it accepts -np too, which CLI11 would read as -n p.
+void parse_words(CLI::App& app, std::vector<std::string> words);
+
 /// Set by SIGINT, SIGTERM, SIGHUP and SIGUSR1 after catch_signals(). At the second signal the program exits at once.
 extern std::atomic<bool> stop_requested;
 void catch_signals();

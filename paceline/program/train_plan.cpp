@@ -178,8 +178,7 @@ void check_train(std::vector<std::string> words, int processes, int servers) {
   TrainFlags flags;
   add_train_flags(app, flags);
   try {
-    std::reverse(words.begin(), words.end());  // CLI11 expects them in reverse
-    app.parse(std::move(words));
+    parse_words(app, std::move(words));
   } catch (const CLI::Success&) {
     return;  // the ranks print the --help
   } catch (const CLI::ParseError& error) {

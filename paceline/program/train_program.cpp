@@ -205,7 +205,7 @@ int train_program(int argc, char** argv, const train::Recipe& defaults, const Ma
     const Action action = add_train(
         app, program, [&](const auto&) { return defaults; }, workload);
     try {
-      app.parse(argc, argv);
+      parse_words(app, {argv + std::min(argc, 1), argv + argc});
     } catch (const CLI::Success& asked) {
       return app.exit(asked);  // --help
     } catch (const CLI::ParseError& error) {
