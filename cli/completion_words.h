@@ -9,14 +9,18 @@
 namespace paceline::cli {
 
 struct CompletionFlag {
-  std::string name, help;  // without leading dashes
-  bool takes_value = false;
+  std::vector<std::string> names;  // with their dashes, the long one first
+  std::string help;
+  bool takes_value = false, takes_file = false;
+  std::vector<std::string> values;  // that are known
 };
 
 struct CompletionCommand {
-  std::string name, help;
+  std::string name, help;  // name: "checkpoint", or of a command's own command "checkpoint show"
   std::vector<CompletionFlag> flags;
-  std::vector<std::string> words;  // subcommands, and keys of registries
+  std::vector<std::string> words;  // its own commands, and values of arguments
+
+  bool is_nested() const { return name.find(' ') != std::string::npos; }
   bool takes_keys = false, takes_model_keys = false, takes_files = false;
 };
 

@@ -28,6 +28,12 @@ const Shell& shell_of(const std::string& name) {
   throw ConfigError(unknown_message("shell", name, known));
 }
 
+std::vector<std::string> shell_names() {
+  std::vector<std::string> names;
+  for (const Shell& shell : kShells) names.emplace_back(shell.key);
+  return names;
+}
+
 }  // namespace
 
 Action add_completions(CLI::App& app) {
@@ -36,7 +42,7 @@ Action add_completions(CLI::App& app) {
     bool json = false;
   };
   auto flags = std::make_shared<Flags>();
-  app.add_option("SHELL", flags->shell, "bash, zsh or fish")->capture_default_str();
+  app.add_option("SHELL", flags->shell, "bash, zsh or fish")->check(known_values(shell_names()))->capture_default_str();
   add_json_flag(app, flags->json);
   add_examples(app,
                {"source <(paceline completions bash)", "paceline completions zsh > ~/.zfunc/_paceline    with fpath+=~/.zfunc in ~/.zshrc",

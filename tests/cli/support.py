@@ -37,6 +37,12 @@ class CliTest(unittest.TestCase):
     def json_of(self, *arguments, code=DONE):
         return json.loads(self.run_paceline(*arguments, "--json", code=code).stdout)  # anything around the document would not parse
 
+    def copy_programs(self, *names):
+        """Copies programs to a folder of their own, where the others are missing."""
+        (self.folder / "a folder").mkdir(exist_ok=True)
+        for name in names:
+            shutil.copy(pathlib.Path(BINARY).with_name(name), self.folder / "a folder")
+
     def start(self, *arguments, **options):
         process = subprocess.Popen([BINARY, *arguments], cwd=self.folder, env=self.environment, stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True, **options)
