@@ -18,7 +18,7 @@ namespace {
 
 struct CheckpointFlags {
   std::string path, output, names = "pytorch";
-  bool json = false, tensors = false;
+  bool json = false, tensors = false, recipe = false;
 };
 
 /// A tensor, whose rows may be spread over several files.
@@ -78,9 +78,39 @@ auto read_newest(const std::string& path) {
   return observe::patiently("reading " + path, [&] { return train::newest_good_checkpoint(path); });
 }
 
+/// The keys of a recipe whose values are not the defaults, by section. The whole recipe if it is of another program, with keys or values of
+/// its own.
+std::string changed_keys(const std::string& recipe, const std::string& source) {
+  train::Recipe saved, usual;
+  Config config = saved.config();
+  const Config defaults = usual.config();
+  try {
+    config.load_text(recipe, source);
+  } catch (const ConfigError&) {
+    return recipe;
+  }
+  std::string text;
+  std::size_t shown = 0, all = 0;
+  auto other = defaults.sections().begin();
+  for (const Section& section : config.sections()) {
+    std::string lines;
+    auto field_default = (other++)->fields().begin();
+    for (const Field& field : section.fields()) {
+      ++all;
+      if (field.toml() == (field_default++)->toml()) continue;
+      lines += fmt::format("{} = {}\n", field.key(), field.toml());
+      ++shown;
+    }
+    if (!lines.empty()) text += fmt::format("[{}]\n{}\n", section.name(), lines);
+  }
+  return text + fmt::format("# {} of {} keys, whose values are not the defaults; all of them: --recipe\n", shown, all);
+}
+
 int show(const CheckpointFlags& flags) {
   const auto [file, checkpoint] = read_newest(flags.path);
-  const auto document = describe(file, checkpoint);
+  const train::Checkpoint& read = checkpoint;  // lambdas cannot capture parts of a pair
+  const std::filesystem::path& from = file;
+  const auto document = observe::patiently("hashing " + flags.path, [&] { return describe(from, read); });
   if (flags.json) {
     print_json(document);
     return kDone;
@@ -102,10 +132,9 @@ int show(const CheckpointFlags& flags) {
   for (const auto& [kind, sum] : bytes_by_kind(tensors)) line("", fmt::format("{:.1f} MB {}", static_cast<double>(sum) / 1e6, kind));
   line("state hash", document["state_hash"].get<std::string>());
   if (!checkpoint.class_names.empty()) line("classes", fmt::format("{}", fmt::join(checkpoint.class_names, ", ")));
-  if (!flags.tensors) {
-    std::cout << "\n" << checkpoint.recipe;
-    return kDone;
-  }
+  if (flags.recipe || !flags.tensors)
+    std::cout << "\n" << (flags.recipe ? checkpoint.recipe : changed_keys(checkpoint.recipe, file.string()));
+  if (!flags.tensors) return kDone;
   std::cout << "\n";
   for (const ShownTensor& tensor : tensors)
     std::cout << fmt::format("  {:<52} {:>20}\n", tensor.name, tensor.shape.empty() ? "scalar" : graph::to_string(tensor.shape));
@@ -181,9 +210,11 @@ Action add_checkpoint(CLI::App& app) {
     sub->callback([chosen, run] { *chosen = run; });
     return sub;
   };
-  CLI::App* shows = add("show", "a checkpoint's summary and recipe, or its tensors", show);
+  CLI::App* shows = add("show", "a checkpoint's summary and what its recipe changes, its whole recipe, or its tensors", show);
+  shows->add_flag("--recipe", flags->recipe, "print the whole recipe, not only the keys that differ from the defaults");
   shows->add_flag("--tensors", flags->tensors, "list the names and shapes of its tensors instead of the recipe");
-  add_examples(*shows, {"paceline checkpoint show runs/demo", "paceline checkpoint show --tensors runs/demo"});
+  add_examples(*shows, {"paceline checkpoint show runs/demo", "paceline checkpoint show --recipe runs/demo",
+                        "paceline checkpoint show --tensors runs/demo"});
   add_examples(*add("verify", "verify every checksum of a checkpoint", verify), {"paceline checkpoint verify runs/demo"});
   CLI::App* sub = add("convert", "write the weights as safetensors under PyTorch's names", convert);
   sub->add_option("OUTPUT", flags->output, "the file to write; if it ends with /, a folder with files of at most 5 GB and an index")

@@ -8,6 +8,7 @@ import shutil
 import signal
 import struct
 import time
+import tomllib
 import unittest
 
 from support import DEADLINE_S, FAILED, SMALL, STOPPED, WRONG_INPUT, CliTest
@@ -200,6 +201,16 @@ class Resuming(CliTest):
         for fact in ["12 steps", "2 epochs done", "192 samples", 'name = "x"', "MB optim"]:
             self.assertIn(fact, shown)
         self.assertNotIn("conv1.weight", shown)
+        # Of the recipe, what is not a default; all of it when asked for.
+        changed, whole = tomllib.loads(shown[shown.index("\n["):]), tomllib.loads(self.json_of("checkpoint", "show", "runs/x")["recipe"])
+        usual = {row["key"]: row["default"] for row in self.json_of("list", "keys")["keys"]}
+        self.assertEqual(changed["data"]["batch"], 16)
+        for section, keys in whole.items():
+            for key, value in keys.items():
+                differs = tomllib.loads(f"value = {usual[f'{section}.{key}']}")["value"] != value
+                self.assertEqual(changed.get(section, {}).get(key), value if differs else None, f"{section}.{key}")
+        everything = self.run_paceline("checkpoint", "show", "--recipe", "runs/x").stdout
+        self.assertEqual(tomllib.loads(everything[everything.index("\n["):]), whole)
         self.assertRegex(self.run_paceline("checkpoint", "show", "runs/x", "--tensors").stdout, r"model\.\S+\.weight +\S+")
         self.run_paceline("train", *SMALL, "train.name=y", "train.steps=8", "--quiet")
         shown = self.run_paceline("checkpoint", "show", "runs/y").stdout
