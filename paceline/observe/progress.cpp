@@ -6,6 +6,7 @@
 #include <cmath>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <span>
 #include <utility>
 
@@ -107,7 +108,9 @@ void Progress::see(const RunStarted& event) {
     rows.push_back({"predicted", fmt::format("{} per step ({} to {}), most of it {}", show_moment(expected->step_s),
                                              show_moment(expected->low_s), show_moment(expected->high_s), expected->bottleneck)});
   rows.push_back({"run", event.run});
-  if (event.first_step > 0) rows.push_back({"resumes", fmt::format("after step {}", show_count(event.first_step))});
+  if (event.first_step > 0)
+    rows.push_back(
+        {"resumes", fmt::format("after step {} of the whole run, which the lines above describe", show_count(event.first_step))});
   print(box(terminal_, "paceline", Ink::bold, rows));
 }
 
@@ -116,6 +119,7 @@ void Progress::see(const StepDone& event) {
   last_ = event;
   loss_.add(event.loss);
   accuracy_.add(event.accuracy);
+  samples_here_ += event.samples, training_s_here_ += seconds(event.duration);
   if (event.duration > Nanoseconds(0)) samples_per_s_.add(static_cast<double>(event.samples) / seconds(event.duration));
 
   const Nanoseconds now = clock_.now();
@@ -146,13 +150,14 @@ void Progress::see(const CheckpointWritten& event) {
     print(fmt::format("checkpoint {}: {} in {}\n", event.file, show_bytes(event.bytes), show_duration(seconds(event.duration))));
 }
 
-void Progress::see(const RunEnded& event) {
-  if (unprinted_) print_epoch(nullptr);
-  std::vector<Row> rows;
-  rows.push_back(
-      {"trained", fmt::format("{}, {}, {}", plural(event.epochs, "epoch"), plural(event.steps, "step"), plural(event.samples, "sample"))});
-  rows.push_back({"time", show_wall_time(event.wall)});
-  rows.push_back({"speed", fmt::format("{} samples/s on {}", show_rate(event.samples_per_s), plural(event.workers, "worker"))});
+/// What was measured since the run began or was resumed.
+std::vector<Row> Progress::measured_here(const RunEnded& event) const {
+  std::vector<Row> rows = {{"time", show_wall_time(event.wall)}};
+  if (run_.first_step == 0)
+    rows.push_back({"speed", fmt::format("{} samples/s on {}", show_rate(event.samples_per_s), plural(event.workers, "worker"))});
+  else if (training_s_here_ > 0)
+    rows.push_back({"speed", fmt::format("{} samples/s on {}", show_rate(static_cast<double>(samples_here_) / training_s_here_),
+                                         plural(event.workers, "worker"))});
   if (std::isfinite(event.step_s)) {
     rows.push_back({"step", show_moment(event.step_s)});
     if (const auto& expected = run_.prediction)
@@ -163,10 +168,24 @@ void Progress::see(const RunEnded& event) {
     rows.push_back({"communication", fmt::format("{} exposed, {} hidden; {} per step{}", show_percent(talk->exposed, 0),
                                                  show_percent(talk->hidden, 0), show_bytes(static_cast<std::int64_t>(talk->bytes_per_step)),
                                                  talk->ratio > 1.01 ? fmt::format(" ({:.1f}× less)", talk->ratio) : "")});
-  if (const auto& kept = event.checkpoints)
+  if (const auto& kept = event.checkpoints) {
+    const double training_s = run_.first_step > 0 ? training_s_here_ : event.seconds;
     rows.push_back({"checkpoints",
                     fmt::format("{} written, training paused {} ({} of the time)", show_count(kept->written), show_duration(kept->paused_s),
-                                show_percent(kept->paused_s / std::max(event.seconds + kept->paused_s, 1e-9), 1))});
+                                show_percent(kept->paused_s / std::max(training_s + kept->paused_s, 1e-9), 1))});
+  }
+  return rows;
+}
+
+void Progress::see(const RunEnded& event) {
+  if (unprinted_) print_epoch(nullptr);
+  const bool resumed = run_.first_step > 0;
+  std::vector<Row> rows;
+  rows.push_back(
+      {"trained", fmt::format("{}, {}, {}", plural(event.epochs, "epoch"), plural(event.steps, "step"), plural(event.samples, "sample"))});
+  // A resumed run first has what is true of the whole, and at its end what only this part of it can tell.
+  if (resumed) rows.back().value += fmt::format(" in {}, {} samples/s", show_duration(event.seconds), show_rate(event.samples_per_s));
+  else std::ranges::move(measured_here(event), std::back_inserter(rows));
   if (event.skipped_steps > 0) rows.push_back({"left out", plural(event.skipped_steps, "step") + " whose gradients overflowed in fp16"});
   rows.push_back({"train loss", show_loss(event.train_loss)});
   if (!std::isnan(event.test_loss)) {
@@ -185,12 +204,20 @@ void Progress::see(const RunEnded& event) {
                                           server->dropped > 0 ? fmt::format(", {} gradients dropped", show_count(server->dropped)) : "")});
     if (!std::isnan(server->virtual_s)) rows.push_back({"virtual time", show_duration(server->virtual_s)});
   }
+  std::vector<Row> last;
+  if (resumed) {
+    last.push_back({"resumed", fmt::format("after step {}; in the {} since then:", show_count(run_.first_step),
+                                           plural(event.steps - run_.first_step, "step"))});
+    std::ranges::move(measured_here(event), std::back_inserter(last));
+  }
   if (best_ && best_->epoch < event.epochs)
-    rows.push_back(
-        {"best", fmt::format("{} after epoch {}",
-                             run_.shows_accuracy() ? "accuracy " + show_percent(best_->accuracy, 2) : "loss " + show_loss(best_->loss),
-                             best_->epoch)});
+    (resumed ? last : rows)
+        .push_back(
+            {"best", fmt::format("{} after epoch {}",
+                                 run_.shows_accuracy() ? "accuracy " + show_percent(best_->accuracy, 2) : "loss " + show_loss(best_->loss),
+                                 best_->epoch)});
   if (!event.state_hash.empty()) rows.push_back({"state", event.state_hash});
+  std::ranges::move(last, std::back_inserter(rows));
   const bool done = event.stopped.empty();
   print(box(terminal_, done ? "done" : "stopped: " + event.stopped, done ? Ink::good : Ink::warn, rows));
   if (!event.run.empty()) run_.run = event.run;

@@ -70,6 +70,7 @@ class Progress final : public Listener {
   void see(const Span&) {}
   void see(const RunEnded& event);
 
+  std::vector<Row> measured_here(const RunEnded& event) const;
   Standing standing() const;
   void draw();
   void print(const std::string& permanent);  ///< above the live line, which it erases
@@ -91,6 +92,8 @@ class Progress final : public Listener {
 
   std::optional<EpochDone> unprinted_;  // waits for its evaluation
   bool header_printed_ = false;
+  std::int64_t samples_here_ = 0;  // of the steps since the run began or was resumed
+  double training_s_here_ = 0;
   std::optional<Evaluated> best_;
   std::string checkpoint_;
   Nanoseconds checkpoint_time_{0};

@@ -41,7 +41,7 @@ class ProgressTest : public testing::Test {
     run.epochs = 2;
     run.steps_per_epoch = 4;
     run.workers = 2;
-    run.engine = "shm";
+    run.engine = "shm", run.first_step = first_step;
     run.per_token = per_token;
     progress->on(run);
     started = out.str();
@@ -83,7 +83,7 @@ class ProgressTest : public testing::Test {
   std::optional<Progress> progress;
   std::string started;
   bool per_token = false, drawn = true;
-  std::int64_t train_samples = 128;
+  std::int64_t train_samples = 128, first_step = 0;
   double share = 0;
 };
 
@@ -286,6 +286,16 @@ TEST_F(ProgressTest, AfterTheRunASummarySaysWhatCameOutAndWhatToTypeNext) {
             "   curve        runs/lenet-mnist/curve.svg\n"
             "   tensorboard  tensorboard --logdir runs/lenet-mnist\n"
             "   checkpoint   paceline checkpoint show runs/lenet-mnist\n");
+}
+
+TEST_F(ProgressTest, AResumedRunSaysWhatIsOfTheWholeAndWhatOfItsLastPart) {
+  first_step = 4, start(false);
+  for (int i = 5; i <= 8; ++i) step(i);
+  RunEnded end;
+  end.steps = 8, end.samples = 256, end.seconds = 10, end.samples_per_s = 25.6, end.checkpoints = Checkpointing{.paused_s = 2};
+  const std::string text = told(end), part = text.substr(std::min(text.find("after step 4"), text.size()));
+  EXPECT_THAT(text, AllOf(HasSubstr("8 steps, 256 samples"), HasSubstr("25.6 samples/s")));
+  EXPECT_THAT(part, AllOf(HasSubstr("4 steps"), HasSubstr("64.0 samples/s"), HasSubstr("50.0%"), Not(HasSubstr("25.6"))));
 }
 
 TEST_F(ProgressTest, ARunThatStoppedSaysWhyAndHidesWhatItDoesNotKnow) {
