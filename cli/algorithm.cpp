@@ -123,8 +123,8 @@ int list_algorithms(const AlgorithmFlags& flags) {
 // One of them
 // ---------------------------------------------------------------------------------------------------------------------------------------
 
-constexpr const char* kNames[] = {"send", "receive", "reduce", "give", "copy"};  // in the order of Step::Kind
-constexpr const char* kSigns[] = {"→", "←", "+", "→", "="};
+constexpr const char* kNames[] = {"send", "receive", "reduce", "give", "copy", "collect", "sum"};  // in the order of Step::Kind
+constexpr const char* kSigns[] = {"→", "←", "+", "→", "=", "+", "Σ"};
 
 /// "→1 [6,7)"
 std::string cell(const Step& step) {
@@ -165,9 +165,8 @@ std::int64_t most_across(const std::vector<Steps>& lists, int per_host) {
   std::vector<std::int64_t> leaves(lists.size());
   for (std::size_t rank = 0; rank < lists.size(); ++rank)
     for (const Step& step : lists[rank]) {
-      const bool sends = step.kind == Step::Kind::send || step.kind == Step::Kind::give;
       const auto host = rank / static_cast<std::size_t>(per_host);
-      if (sends && host != static_cast<std::size_t>(step.peer / per_host)) leaves[host] += step.range.size();
+      if (step.leaves() && host != static_cast<std::size_t>(step.peer / per_host)) leaves[host] += step.range.size();
     }
   return std::ranges::max(leaves);
 }

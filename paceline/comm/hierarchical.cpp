@@ -74,7 +74,7 @@ shared::Direct Hierarchical::inside(const Lane& lane, Operation::Kind kind) cons
   part.kind = kind;
   part.buffer = chunk(lane);
   if (op_.op == ReduceOp::mean) part.op = ReduceOp::sum;
-  return {host_, part, sequence_, rank_ - host_.rank()};
+  return {host_, part, sequence_, {.first_rank = rank_ - host_.rank()}};
 }
 
 int Hierarchical::waits_for() const {

@@ -7,11 +7,12 @@ namespace paceline::comm {
 namespace {
 
 std::unique_ptr<Activity> lower_direct(const LoweringSite& site) {
-  return std::make_unique<shared::Direct>(site.host, site.operation, site.sequence);
+  return std::make_unique<shared::Direct>(site.host, site.operation, site.sequence,
+                                          shared::Direct::On{.short_sum = site.problem.short_sum});
 }
 
 void run_direct(const LoweringSite& site, Driver& driver, const Call& call) {
-  shared::Direct direct(site.host, site.operation, site.sequence);
+  shared::Direct direct(site.host, site.operation, site.sequence, {.short_sum = site.problem.short_sum});
   driver.run(direct, call);
 }
 

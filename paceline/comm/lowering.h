@@ -2,8 +2,7 @@
 // that declares a lowering; everything else is executed step by step (step_runner.h).
 //
 // Invariant: a path performs the additions of its schedule in the schedule's order, so that it gives the schedule's bits. It sends the
-// schedule's messages between hosts, and inside a host it moves from rank to rank the bytes of the schedule's messages. One exception: sums
-// of at most kSmall bytes are made by every rank that needs them, of all ranks' data, which moves more bytes in one synchronisation.
+// schedule's messages between hosts, and inside a host it moves from rank to rank the bytes of the schedule's messages.
 // tests/comm/lowering_test.cpp holds all of this against the steps.
 #pragma once
 

@@ -152,14 +152,13 @@ std::unique_ptr<Activity> RankCommunicator::message_for(const Operation& op) {
 }
 
 schedule::Problem RankCommunicator::problem_of(const Operation& op, const schedule::Algorithm& algorithm) const {
-  schedule::Problem problem{.collective = op.collective(),
-                            .rank = rank(),
-                            .size = size(),
-                            .count = op.buffer.count,
-                            .root = op.root,
-                            .per_host = topology_.per_host};
-  problem.chunks = algorithm.chunks(problem, op.buffer.bytes());
-  return problem;
+  const schedule::Problem problem{.collective = op.collective(),
+                                  .rank = rank(),
+                                  .size = size(),
+                                  .count = op.buffer.count,
+                                  .root = op.root,
+                                  .per_host = topology_.per_host};
+  return algorithm.sized(problem, op.buffer.bytes(), endpoint_->host_group() && !op.buffer.on_gpu);
 }
 
 std::string RankCommunicator::configured(const Operation& op) const {

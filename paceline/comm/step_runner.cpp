@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "paceline/base/error.h"
 #include "paceline/comm/reduce.h"
 #include "paceline/schedule/held.h"
 
@@ -69,6 +70,8 @@ void StepRunner::post_round() {
     Message message{.step = &step, .held = {}, .request = nullptr};
     switch (step.kind) {
       case StepKind::copy: copy_own(step.range); continue;
+      case StepKind::collect:
+      case StepKind::sum: throw InternalError("short sums are lowered, not sent");
       case StepKind::send: message.request = transport_.send(name_of_peer(step), tag_, own, bytes); break;
       case StepKind::give:
         message.request =

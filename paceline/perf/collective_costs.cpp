@@ -25,7 +25,7 @@ std::string_view named_by(const std::string& algorithm, const schedule::Problem&
 }  // namespace
 
 const CollectiveRounds::Normal& CollectiveRounds::of(const Entry<schedule::Algorithm>& row, schedule::Problem problem) {
-  const Key key{row.key, problem.collective, problem.size, problem.per_host, problem.chunks};
+  const Key key{row.key, problem.collective, problem.size, problem.per_host, problem.chunks, problem.short_sum};
   if (const auto found = kept_.find(key); found != kept_.end()) return found->second;
   Normal made;
   problem.count = made.count = problem.collective == Collective::barrier ? 0 : problem.size * problem.chunks * 720;
@@ -41,7 +41,8 @@ CollectiveCost CollectiveCosts::by(const Entry<schedule::Algorithm>& row, schedu
   if (!row.make.near) costs.between.bytes_per_s /= contention;
   const auto length = static_cast<std::int64_t>(std::ceil(bytes));
   problem.count = std::max<std::int64_t>(length / kWireElement, 1);
-  problem.chunks = std::min(row.make.chunks(problem, length), problem.count);
+  problem = row.make.sized(problem, length, /*shares_memory=*/true);
+  problem.chunks = std::min(problem.chunks, problem.count);
   // Among many ranks, chunks by powers of two: their lists are long, and the next number of chunks costs nearly the same.
   if (problem.size >= kVeryMany) problem.chunks = std::int64_t{1} << std::lround(std::log2(static_cast<double>(problem.chunks)));
   const CollectiveRounds::Normal& rounds = rounds_->of(row, problem);

@@ -35,7 +35,7 @@ class CollectiveRounds {
   const Normal& of(const Entry<schedule::Algorithm>& row, schedule::Problem problem);
 
  private:
-  using Key = std::tuple<std::string_view, schedule::Collective, int, int, std::int64_t>;
+  using Key = std::tuple<std::string_view, schedule::Collective, int, int, std::int64_t, bool>;
   std::map<Key, Normal> kept_;
 };
 

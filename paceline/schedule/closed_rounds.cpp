@@ -115,7 +115,7 @@ std::optional<Rounds> ring_rounds(const Problem& problem, int per_host) {
 }
 
 std::optional<Rounds> direct_rounds(const Problem& problem, int per_host) {
-  if (!is_exchange(problem.collective) && problem.collective != Collective::all_to_all) return std::nullopt;
+  if ((!is_exchange(problem.collective) && problem.collective != Collective::all_to_all) || problem.short_sum) return std::nullopt;
   return at_once(Shape(problem, per_host), problem.collective);
 }
 

@@ -44,15 +44,14 @@ std::vector<Message> messages_of(const std::vector<Steps>& lists, Collective col
   std::map<std::pair<int, int>, std::vector<Range>> sent;
   for (int from = 0; from < size; ++from)
     for (const Step& step : lists[static_cast<std::size_t>(from)])
-      if (step.kind == Step::Kind::send || step.kind == Step::Kind::give) sent[{from, step.peer}].push_back(visible(step, collective));
+      if (step.leaves()) sent[{from, step.peer}].push_back(visible(step, collective));
   std::map<std::pair<int, int>, std::size_t> arrived;
   std::vector<Message> messages;
   for (int to = 0; to < size; ++to)
     for (const Step& step : lists[static_cast<std::size_t>(to)])
-      if (step.kind == Step::Kind::receive || step.kind == Step::Kind::reduce) {
+      if (!step.leaves() && !step.stays()) {
         const std::pair edge{step.peer, to};
-        messages.push_back(
-            {step.peer, to, step.round, sent.at(edge).at(arrived[edge]++), visible(step, collective), step.kind == Step::Kind::reduce});
+        messages.push_back({step.peer, to, step.round, sent.at(edge).at(arrived[edge]++), visible(step, collective), step.is_added()});
       }
   std::ranges::stable_sort(messages, {}, &Message::round);
   return messages;

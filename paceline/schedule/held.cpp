@@ -41,6 +41,7 @@ std::vector<bool> held(std::span<const Step> round) {
     if (step.kind == Step::Kind::send) sent.add(step.range);
   std::vector<bool> result(round.size());
   for (std::size_t i = 0; i < round.size(); ++i) {
+    if (round[i].kind == Step::Kind::collect) result[i] = true;
     if (round[i].kind != Step::Kind::reduce) continue;
     result[i] = sent.overlap(round[i].range) || reduced.overlap(round[i].range);
     reduced.add(round[i].range);

@@ -29,11 +29,11 @@ class Loads {
     const int host = rank / per_host;
     if (host != host_) host_ = host, across_ = {};
     for (const Step& step : steps) {
-      if (step.kind == Step::Kind::copy) continue;
-      const bool leaves = step.kind == Step::Kind::send || step.kind == Step::Kind::give, stays = step.peer / per_host == host;
-      (stays ? inside : between).add(leaves, step.range.size());
-      if (!stays) across_.add(leaves, step.range.size());
-      if (step.kind == Step::Kind::reduce) reduced += step.range.size();
+      if (step.stays()) continue;
+      const bool near = step.peer / per_host == host;
+      (near ? inside : between).add(step.leaves(), step.range.size());
+      if (!near) across_.add(step.leaves(), step.range.size());
+      if (step.is_added()) reduced += step.range.size();
     }
     take_most(round_.inside, {inside.any(), inside.queued(), inside.moved()});
     take_most(round_.between, {between.any(), between.queued(), across_.moved()});

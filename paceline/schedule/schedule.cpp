@@ -20,10 +20,10 @@ std::string_view name_of(Collective collective) {
 Counts count(std::span<const Step> steps) {
   Counts counts;
   for (const Step& step : steps) {
-    if (step.kind == Step::Kind::copy) continue;
+    if (step.stays()) continue;
     counts.rounds = std::max(counts.rounds, step.round + 1);
-    if (step.kind == Step::Kind::send || step.kind == Step::Kind::give) counts.sent += step.range.size();
-    if (step.kind == Step::Kind::reduce) counts.reduced += step.range.size();
+    if (step.leaves()) counts.sent += step.range.size();
+    if (step.is_added()) counts.reduced += step.range.size();
   }
   return counts;
 }
@@ -31,6 +31,12 @@ Counts count(std::span<const Step> steps) {
 std::int64_t pipeline_chunks(const Problem&, std::int64_t bytes) {
   constexpr std::int64_t kChunkBytes = 128 << 10, kMostChunks = 64;
   return std::clamp<std::int64_t>(bytes / kChunkBytes, 1, kMostChunks);
+}
+
+Problem Algorithm::sized(Problem problem, std::int64_t bytes, bool shares_memory) const {
+  problem.chunks = chunks(problem, bytes);
+  problem.short_sum = shares_memory && lowering.short_sum != nullptr && lowering.short_sum(problem, bytes);
+  return problem;
 }
 
 bool Algorithm::offer(Collective collective) const { return std::ranges::find(offers, collective) != offers.end(); }

@@ -55,6 +55,7 @@ struct Problem {
   int per_host = 1;         // ranks of a host, which are neighbours: host = rank / per_host. Flat algorithms do not use it, except for
                             // direct's reduce
   std::int64_t chunks = 1;  // pieces that flow through a tree or chain one after the other
+  bool short_sum = false;   // who needs the sum takes everybody's data and adds for itself (Lowering::short_sum)
 };
 
 struct Step {
@@ -64,12 +65,18 @@ struct Step {
     reduce,   // buffer[range] = buffer[range] ⊕ what arrives from peer
     give,     // all-to-all: input[range] to peer
     copy,     // all-to-all: output[range] = input[range], this rank's own part; no message
+    collect,  // buffer[range] from peer, for the sums of this round
+    sum,      // buffer[range] = what was collected and this rank's own, added in the order peer, peer + 1, … (mod p); no message
   };
   Kind kind = Kind::send;
   int peer = 0;
   Range range;
   int round = 0;  // ascending along the list
   bool operator==(const Step&) const = default;
+
+  bool leaves() const { return kind == Kind::send || kind == Kind::give; }
+  bool stays() const { return kind == Kind::copy || kind == Kind::sum; }           // has no message
+  bool is_added() const { return kind == Kind::reduce || kind == Kind::collect; }  // what arrives is part of one addition
 };
 using Steps = std::vector<Step>;
 
@@ -90,6 +97,9 @@ Counts count(std::span<const Step> steps);
 struct Lowering {
   std::string_view help;                             // what replaces the messages
   bool (*covers)(const Problem& problem) = nullptr;  // if the ranks of a host share memory; null: never
+  /// Whether it runs the steps of Problem::short_sum for a buffer of this many bytes in host memory: more bytes than otherwise, but a
+  /// single round. Null: never. Only lowerings run these steps, which have no messages of their own.
+  bool (*short_sum)(const Problem& problem, std::int64_t bytes) = nullptr;
   explicit operator bool() const { return covers != nullptr; }
 };
 
@@ -110,6 +120,9 @@ struct Algorithm {
   bool by_host = false;  // the ranks of a host must be neighbours
   bool near = false;     // on a grid, messages go to neighbours, or along its sides without meeting
   bool offer(Collective collective) const;
+  /// The problem as engines run it for a buffer of this many bytes: with its chunks, and as a short sum where it is one. `shares_memory`:
+  /// the buffer is in host memory, and the ranks of a host can read each other's.
+  Problem sized(Problem problem, std::int64_t bytes, bool shares_memory) const;
 };
 /// The number of chunks that flow through a tree or chain.
 std::int64_t pipeline_chunks(const Problem& problem, std::int64_t bytes);

@@ -148,9 +148,8 @@ CollectiveLists::CollectiveLists(const schedule::Algorithm& algorithm, schedule:
       Round::Addition addition{.rank = problem.rank};
       for (const Step& step : list) {
         const double part = static_cast<double>(step.range.size()) / whole;
-        if (step.kind == Step::Kind::send || step.kind == Step::Kind::give)
-          rounds_[number].messages.push_back({problem.rank, step.peer, part});
-        if (step.kind == Step::Kind::reduce) addition.reduced += part;
+        if (step.leaves()) rounds_[number].messages.push_back({problem.rank, step.peer, part});
+        if (step.is_added()) addition.reduced += part;
       }
       if (addition.reduced > 0) {
         addition.held = static_cast<double>(schedule::held_elements(list)) / whole;

@@ -48,11 +48,13 @@ const Collectives::Shape& Collectives::shape_of(const Action& action, const std:
                             .count = collective == Collective::barrier ? 0 : action.elements,
                             .per_host = per_host};
   if (problem.count > 0)
-    problem.chunks = std::min(
-        row.make.chunks(problem, static_cast<std::int64_t>(static_cast<double>(action.elements) * action.element_bytes)), problem.count);
+    problem = row.make.sized(problem, static_cast<std::int64_t>(static_cast<double>(action.elements) * action.element_bytes),
+                             /*shares_memory=*/true);
+  problem.chunks = std::min(problem.chunks, std::max<std::int64_t>(problem.count, 1));
   // Like perf, among many ranks: the next number of chunks costs nearly the same.
   if (size >= kVeryMany) problem.chunks = std::int64_t{1} << std::lround(std::log2(static_cast<double>(problem.chunks)));
-  const auto [at, fresh] = shapes_.try_emplace({static_cast<int>(collective), algorithm, size, per_host, problem.chunks}, Shape{});
+  const auto [at, fresh] =
+      shapes_.try_emplace({static_cast<int>(collective), algorithm, size, per_host, problem.chunks, problem.short_sum}, Shape{});
   Shape& shape = at->second;
   if (!fresh) return shape;
   // Parts of equal size, whatever the buffer's length, so that different lengths share their lists.

@@ -42,7 +42,7 @@ class Collectives {
 
   const ClusterMap& layout_;
   CollectiveModel model_;
-  std::map<std::tuple<int, std::string, int, int, std::int64_t>, Shape> shapes_;           // collective, algorithm, size, per host, chunks
+  std::map<std::tuple<int, std::string, int, int, std::int64_t, bool>, Shape> shapes_;     // and size, per host, chunks, short sum
   std::map<std::tuple<int, int, int, std::string, double>, Played> together_;              // axis, group, collective, algorithm, bytes
   std::map<std::tuple<int, int, std::int64_t, double, std::string>, std::string> chosen_;  // by what an action says of it
 };

@@ -97,8 +97,7 @@ Lengths across_by_steps(const schedule::Algorithm& algorithm, Problem problem, D
   Lengths lengths;
   for (problem.rank = 0; problem.rank < problem.size; ++problem.rank)
     for (const Step& step : algorithm.steps(problem))
-      if ((step.kind == Step::Kind::send || step.kind == Step::Kind::give) &&
-          step.peer / problem.per_host != problem.rank / problem.per_host)
+      if (step.leaves() && step.peer / problem.per_host != problem.rank / problem.per_host)
         lengths[{problem.rank, step.peer}].insert(step.range.size() * size_of(dtype));
   return lengths;
 }
@@ -107,8 +106,7 @@ Moved inside_by_steps(const schedule::Algorithm& algorithm, Problem problem, DTy
   Moved moved;
   for (problem.rank = 0; problem.rank < problem.size; ++problem.rank)
     for (const Step& step : algorithm.steps(problem))
-      if ((step.kind == Step::Kind::send || step.kind == Step::Kind::give) && step.range.size() > 0 &&
-          step.peer / problem.per_host == problem.rank / problem.per_host)
+      if (step.leaves() && step.range.size() > 0 && step.peer / problem.per_host == problem.rank / problem.per_host)
         moved[{problem.rank, step.peer}] += step.range.size() * size_of(dtype);
   return moved;
 }
@@ -123,20 +121,6 @@ Range promised(const Problem& p, int rank) {
   return {0, p.count};
 }
 
-/// What the path should move inside hosts: what the messages of the steps would. Sums that fit into slots are made by whoever needs them,
-/// of everybody's whole data: more bytes where many ranks need them, and one barrier less.
-Moved inside_by_path(const schedule::Algorithm& algorithm, const Problem& problem, DType dtype) {
-  const std::int64_t bytes = problem.count * size_of(dtype);
-  const bool for_all = problem.collective == Collective::allreduce, for_root = problem.collective == Collective::reduce;
-  if (problem.per_host < problem.size || bytes > shared::kSmall || !(for_all || for_root))
-    return inside_by_steps(algorithm, problem, dtype);
-  Moved moved;
-  for (int to = 0; to < problem.size; ++to)
-    for (int from = 0; from < problem.size; ++from)
-      if (from != to && (for_all || to == problem.root) && bytes > 0) moved[{from, to}] = bytes;
-  return moved;
-}
-
 std::int64_t total(const Moved& moved) {
   std::int64_t sum = 0;
   for (const auto& [ranks, bytes] : moved) sum += bytes;
@@ -145,7 +129,7 @@ std::int64_t total(const Moved& moved) {
 
 void expect_same(std::string_view key, Problem problem, const Kind& kind, bool hidden) {
   const schedule::Algorithm& algorithm = schedule::algorithm_for(key, problem.collective).make;
-  problem.chunks = algorithm.chunks(problem, problem.count * size_of(kind.dtype));
+  problem = algorithm.sized(problem, problem.count * size_of(kind.dtype), /*shares_memory=*/true);
   ASSERT_TRUE(algorithm.lowering.covers(problem));
   const std::vector<Bytes> inputs = inputs_of(problem, kind.dtype, 17);
   const std::vector<Bytes> expected = by_steps(algorithm, problem, kind, inputs);
@@ -163,7 +147,7 @@ void expect_same(std::string_view key, Problem problem, const Kind& kind, bool h
   }
   EXPECT_EQ(ran.across, across_by_steps(algorithm, problem, kind.dtype)) << what;
   // The ranks divide the work of each window, not of the whole buffer: where there are several, who sums an element is another rank.
-  const Moved expected_inside = inside_by_path(algorithm, problem, kind.dtype);
+  const Moved expected_inside = inside_by_steps(algorithm, problem, kind.dtype);
   const bool windows = hidden && problem.count * size_of(kind.dtype) > shared::kWindow;
   if (windows) EXPECT_EQ(total(ran.inside), total(expected_inside)) << what;
   else EXPECT_EQ(ran.inside, expected_inside) << what;
@@ -199,10 +183,10 @@ std::vector<Problem> covered(std::string_view key, std::initializer_list<std::in
   return all;
 }
 
-// Slots (up to 512 bytes), shared memory, and private memory, which is shown window by window.
+// Slots (up to 512 bytes, 128 of these numbers), shared memory, and private memory, which is shown window by window.
 TEST(Lowering, IsItsSchedule) {
   for (const std::string_view key : lowered())
-    for (const Problem& problem : covered(key, {0, 1, 7, 100, 1013}))
+    for (const Problem& problem : covered(key, {0, 1, 7, 100, 128, 129, 1013}))
       for (const bool hidden : {false, true})
         for (const ReduceOp op : kReduceOps) expect_same(key, problem, {DType::f32, op}, hidden);
 }

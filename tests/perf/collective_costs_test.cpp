@@ -27,7 +27,7 @@ schedule::Costs classes(int per_host) {
 
 double by_lists(const schedule::Costs& costs, const Entry<schedule::Algorithm>& row, Collective collective, int size, std::int64_t count) {
   schedule::Problem problem{.collective = collective, .size = size, .count = count, .per_host = costs.per_host};
-  problem.chunks = row.make.chunks(problem, count * 4);
+  problem = row.make.sized(problem, count * 4, /*shares_memory=*/true);
   return schedule::predict(costs, row.make, problem, 4);
 }
 
@@ -70,6 +70,19 @@ TEST(CollectiveCosts, AreTheLiteraturesFormulas) {
     EXPECT_NEAR(closed_form("double_binary_tree", costs, ranks, kBytes).value(), trees.seconds, 0.2 * trees.seconds) << ranks;
     const double fill = 1 + 2 * lg / 64;
     expect(Collective::allreduce, "double_binary_tree", (2 * kBytes / kBandwidth + kBytes * kReduce) * fill, 0.15);
+  }
+}
+
+TEST(CollectiveCosts, KnowShortSums) {
+  CollectiveCosts kept;
+  const schedule::Costs costs = classes(4);
+  for (const Collective collective : {Collective::allreduce, Collective::reduce}) {
+    const auto& direct = schedule::algorithm_for("direct", collective);
+    for (const std::int64_t count : {128, 132}) {
+      const double seconds = by_lists(costs, direct, collective, 4, count);
+      EXPECT_NEAR(kept.of(costs, collective, "auto", 4, static_cast<double>(count) * 4).seconds, seconds, 1e-9 * seconds) << count;
+    }
+    EXPECT_LT(1.5 * kept.of(costs, collective, "auto", 4, 512).seconds, kept.of(costs, collective, "auto", 4, 528).seconds);
   }
 }
 

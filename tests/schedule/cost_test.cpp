@@ -80,6 +80,28 @@ TEST(Cost, EveryAlgorithmSaysIntoHowManyChunksItIsCut) {
   EXPECT_EQ(hierarchical.chunks(problem, 16 << 20), 4) << "1 MiB a rank";
 }
 
+// One meeting where there would be two, for more bytes and additions.
+TEST(Cost, AShortSumIsOneRound) {
+  const Costs costs = two_classes(4);
+  const Algorithm& direct = algorithm_for("direct", Collective::allreduce).make;
+  const Problem problem = direct.sized({.size = 4, .count = 128, .per_host = 4}, 512, /*shares_memory=*/true);
+  const double others = 3 * 512;
+  EXPECT_NEAR(time_of(costs, "direct", problem), 1e-6 + 2 * 1e-7 + others / 20e9 + others * (0.05e-9 + 0.1e-9), 1e-12);
+}
+
+TEST(Cost, SumsAreShortInSharedMemoryOfOneHost) {
+  const auto is_short = [](Collective collective, int per_host, std::int64_t bytes, bool shares_memory) {
+    const Problem problem{.collective = collective, .size = 4, .count = bytes, .per_host = per_host};
+    return algorithm_for("direct", collective).make.sized(problem, bytes, shares_memory).short_sum;
+  };
+  for (const Collective collective : kCollectives)
+    EXPECT_EQ(is_short(collective, 4, 512, true), collective == Collective::allreduce || collective == Collective::reduce)
+        << name_of(collective);
+  EXPECT_FALSE(is_short(Collective::allreduce, 4, 513, true));
+  EXPECT_FALSE(is_short(Collective::allreduce, 2, 512, true));
+  EXPECT_FALSE(is_short(Collective::allreduce, 4, 512, false));
+}
+
 TEST(Cost, TheCheapestIsTheFirstOfThoseThatCostTheSame) {
   const auto chosen = [](double factor) {
     return cheapest(Collective::all_to_all, [&](const auto& row) { return row.key == "ring" ? factor : 1.0; }).key;

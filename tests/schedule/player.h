@@ -21,12 +21,12 @@ namespace paceline::schedule {
 inline std::string describe(const Problem& p) {
   std::ostringstream out;
   out << name_of(p.collective) << " size=" << p.size << " count=" << p.count << " root=" << p.root << " per_host=" << p.per_host
-      << " chunks=" << p.chunks;
+      << " chunks=" << p.chunks << (p.short_sum ? " short" : "");
   return out.str();
 }
 
 inline std::string describe(const Step& step) {
-  static constexpr const char* kNames[] = {"send to", "receive from", "reduce from", "give to", "copy at"};
+  static constexpr const char* kNames[] = {"send to", "receive from", "reduce from", "give to", "copy at", "collect from", "sum from"};
   std::ostringstream out;
   out << "round " << step.round << ": " << kNames[static_cast<int>(step.kind)] << ' ' << step.peer << " [" << step.range.begin << ", "
       << step.range.end << ')';
@@ -93,12 +93,12 @@ class Player {
   struct Rank {
     std::vector<T> buffer;
     std::uint64_t heard = 0;
-    std::size_t position = 0;   // of the next step that is not a send
-    std::size_t round_end = 0;  // the first step past the current round
-    int in_flight = 0;          // sends of the current round that nobody has taken yet
+    std::map<int, Message> collected;  // in this round, by rank
+    std::size_t position = 0;          // of the next step that is not a send
+    std::size_t round_end = 0;         // the first step past the current round
+    int in_flight = 0;                 // sends of the current round that nobody has taken yet
   };
 
-  static bool leaves(const Step& step) { return step.kind == Step::Kind::send || step.kind == Step::Kind::give; }
   static bool overlap(Range a, Range b) { return a.begin < b.end && b.begin < a.end; }
 
   bool done(std::size_t rank) const { return ranks_[rank].position == lists_[rank].size() && ranks_[rank].in_flight == 0; }
@@ -107,7 +107,7 @@ class Player {
   bool advance(int rank) {
     Rank& self = ranks_[static_cast<std::size_t>(rank)];
     const Steps& list = lists_[static_cast<std::size_t>(rank)];
-    while (self.position < self.round_end && leaves(list[self.position])) ++self.position;
+    while (self.position < self.round_end && list[self.position].leaves()) ++self.position;
     if (self.position == self.round_end) {
       if (self.in_flight > 0 || self.position == list.size()) return false;
       begin_round(rank);
@@ -117,6 +117,8 @@ class Player {
     if (step.kind == Step::Kind::copy) {
       const auto& input = inputs_[static_cast<std::size_t>(rank)];
       std::copy(input.begin() + step.range.begin, input.begin() + step.range.end, self.buffer.begin() + step.range.begin);
+    } else if (step.kind == Step::Kind::sum) {
+      add_collected(rank, step);
     } else if (!take(rank, step)) {
       return false;
     }
@@ -124,21 +126,41 @@ class Player {
     return true;
   }
 
+  void add_collected(int rank, const Step& step) {
+    Rank& self = ranks_[static_cast<std::size_t>(rank)];
+    const int size = static_cast<int>(ranks_.size());
+    for (std::int64_t i = step.range.begin; i < step.range.end; ++i) {
+      T& here = self.buffer[static_cast<std::size_t>(i)];
+      const auto of = [&](int from) {
+        if (from == rank) return here;
+        const auto found = self.collected.find(from);
+        if (found != self.collected.end() && found->second.range.begin <= i && i < found->second.range.end)
+          return found->second.values[static_cast<std::size_t>(i - found->second.range.begin)];
+        fail(rank, "adds what it has not collected: " + describe(step));
+        return here;
+      };
+      T sum = of(step.peer);
+      for (int k = 1; k < size; ++k) sum = sum + of((step.peer + k) % size);
+      here = sum;
+    }
+  }
+
   void begin_round(int rank) {
     Rank& self = ranks_[static_cast<std::size_t>(rank)];
     const Steps& list = lists_[static_cast<std::size_t>(rank)];
     const std::size_t begin = self.position;
+    self.collected.clear();
     while (self.round_end < list.size() && list[self.round_end].round == list[begin].round) ++self.round_end;
     if (self.round_end < list.size() && list[self.round_end].round < list[begin].round) fail(rank, "its rounds do not ascend");
     for (std::size_t i = begin; i < self.round_end; ++i) {
       const Step& step = list[i];
-      if (step.peer < 0 || step.peer >= static_cast<int>(ranks_.size()) || (step.peer == rank && step.kind != Step::Kind::copy)) {
+      if (step.peer < 0 || step.peer >= static_cast<int>(ranks_.size()) || (step.peer == rank && !step.stays())) {
         return fail(rank, "has no such peer: " + describe(step));
       }
       if (step.range.begin < 0 || step.range.end > static_cast<std::int64_t>(self.buffer.size()) || step.range.size() < 0) {
         return fail(rank, "leaves its buffer: " + describe(step));
       }
-      if (!leaves(step)) continue;
+      if (!step.leaves()) continue;
       for (std::size_t j = begin; j < self.round_end; ++j) {
         if (!separate_ && list[j].kind == Step::Kind::receive && overlap(step.range, list[j].range)) {
           return fail(rank, "receives over what it sends: " + describe(step) + " and " + describe(list[j]));
@@ -163,10 +185,12 @@ class Player {
       return true;
     }
     for (std::int64_t i = 0; i < step.range.size(); ++i) {
+      if (step.kind == Step::Kind::collect) break;
       T& here = self.buffer[static_cast<std::size_t>(step.range.begin + i)];
       const T& there = message.values[static_cast<std::size_t>(i)];
       here = step.kind == Step::Kind::reduce ? here + there : there;
     }
+    if (step.kind == Step::Kind::collect) self.collected[step.peer] = message;
     self.heard |= message.heard;
     --ranks_[static_cast<std::size_t>(step.peer)].in_flight;
     channel.pop_front();

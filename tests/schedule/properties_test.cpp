@@ -32,7 +32,8 @@ std::vector<Problem> problems(const Case& test, int size, std::vector<std::int64
   const bool rooted = test.collective == Collective::broadcast || test.collective == Collective::reduce;
   std::set<int> roots = {0}, hosts = {1};
   if (rooted) roots.insert({size / 2, size - 1});
-  if (algorithm_for(test.key, test.collective).make.by_host) hosts.insert({2, 3, 4, 64});
+  const Algorithm& algorithm = algorithm_for(test.key, test.collective).make;
+  if (algorithm.by_host) hosts.insert({2, 3, 4, 64});
   if (test.key == "direct" && test.collective == Collective::reduce) hosts.insert(64);
   if (test.collective == Collective::barrier) counts = {0};
   std::vector<Problem> all;
@@ -45,6 +46,8 @@ std::vector<Problem> problems(const Case& test, int size, std::vector<std::int64
               {.collective = test.collective, .size = size, .count = count, .root = root, .per_host = per_host, .chunks = chunks});
         }
       }
+      const Problem on_one_host{.collective = test.collective, .size = size, .count = count, .root = root, .per_host = 64};
+      if (const Problem shortened = algorithm.sized(on_one_host, 1, /*shares_memory=*/true); shortened.short_sum) all.push_back(shortened);
     }
   }
   return all;

@@ -173,6 +173,8 @@ TEST(Player, SeesFaults) {
   EXPECT_THAT(verdict({{{Kind::send, 1, {0, 4}, 0}}, {{Kind::receive, 0, {0, 4}, 1}}}), HasSubstr("another message"));
   EXPECT_THAT(verdict({{{Kind::send, 1, {0, 3}, 0}, {Kind::receive, 1, {2, 4}, 0}}, {}}), HasSubstr("receives over what it sends"));
   EXPECT_THAT(verdict({{{Kind::send, 0, {0, 4}, 0}}, {}}), HasSubstr("no such peer"));
+  EXPECT_THAT(verdict({{{Kind::send, 1, {0, 2}, 0}}, {{Kind::collect, 0, {0, 2}, 0}, {Kind::sum, 0, {0, 4}, 0}}}),
+              HasSubstr("has not collected"));
   EXPECT_THAT(verdict({{{Kind::send, 1, {0, 5}, 0}}, {}}), HasSubstr("leaves its buffer"));
 }
 

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "paceline/base/error.h"
 #include "paceline/comm/gpu.h"
 
 namespace paceline::comm::shared {
@@ -144,7 +145,7 @@ void Direct::meet_on_gpu() {
   }
 }
 
-void Direct::miss(int peer) const { throw PeerError(first_rank_ + peer, std::string(name_of(op_.kind)), sequence_, std::string(kLeft)); }
+void Direct::miss(int peer) const { throw PeerError(on_.first_rank + peer, std::string(name_of(op_.kind)), sequence_, std::string(kLeft)); }
 
 // With memory that all ranks can access, no rank is done before the second barrier, so a rank that is gone by now leaves no result.
 void Direct::check_presence() const {
@@ -183,9 +184,9 @@ void Direct::check(const Notice& theirs, int peer) const {
   other.kind = theirs.kind, other.op = theirs.op, other.root = theirs.root;
   other.buffer.dtype = theirs.dtype, other.buffer.count = theirs.count;
   throw PeerError(
-      first_rank_ + peer, std::string(name_of(op_.kind)), sequence_,
+      on_.first_rank + peer, std::string(name_of(op_.kind)), sequence_,
       fmt::format("rank {} called {} where rank {} called {} (sequence {}); all ranks must call the same collectives in the same order",
-                  first_rank_ + peer, describe(other), first_rank_ + rank(), describe(op_), sequence_));
+                  on_.first_rank + peer, describe(other), on_.first_rank + rank(), describe(op_), sequence_));
 }
 
 void Direct::reach_next_phase() {
@@ -199,6 +200,12 @@ bool Direct::everything_is_shared() {
   for (int i = 0; i < size(); ++i)
     if (!notice(i).buffer || !notice(i).input) return false;
   return true;
+}
+
+bool Direct::is_small() const {
+  const bool fits = !op_.buffer.on_gpu && op_.buffer.bytes() <= kSmall, is_sum = op_.kind == Kind::allreduce || op_.kind == Kind::reduce;
+  ensure(fits || !on_.short_sum, "a short sum fits into a slot");
+  return is_sum ? on_.short_sum : fits;
 }
 
 // Small buffers: every rank reads the slots and computes what it needs.

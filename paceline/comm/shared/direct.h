@@ -2,8 +2,9 @@
 // all buffers and writes it to its destinations: one pass over memory, no copy.
 //
 // They run between two barriers: nobody reads a buffer before its owner has arrived, and nobody leaves before the others stopped accessing
-// it. Small buffers are copied into slots instead, and every rank computes what it needs itself, which takes a single barrier. Private
-// buffers are shown to the others window by window. GPU memory takes the same paths; gpu_side.h says what its streams and hosts wait for.
+// it. Small buffers are copied into slots instead, and every rank computes what it needs itself, which takes a single barrier: the schedule
+// of a sum is then that of a short sum. Private buffers are shown to the others window by window. GPU memory takes the same paths;
+// gpu_side.h says what its streams and hosts wait for.
 //
 // Element i is always combined in the order owner, owner + 1, …, where owner is the rank whose part it lies in: the order of the schedule.
 #pragma once
@@ -17,12 +18,15 @@ namespace paceline::comm::shared {
 
 class Direct final : public Activity {
  public:
-  /// `first_rank` is what the communicator calls rank 0 of the group, for messages about who is missing.
-  Direct(Group& group, const Operation& operation, std::int64_t sequence, int first_rank = 0)
-      : group_(group), op_(operation), sequence_(sequence), first_rank_(first_rank) {}
+  struct On {
+    int first_rank = 0;      // what the communicator calls rank 0 of the group, for messages about who is missing
+    bool short_sum = false;  // as in schedule::Problem
+  };
+  Direct(Group& group, const Operation& operation, std::int64_t sequence, const On& on)
+      : group_(group), op_(operation), sequence_(sequence), on_(on) {}
 
   bool advance() override;
-  int waits_for() const override { return waits_for_ < 0 ? -1 : first_rank_ + waits_for_; }
+  int waits_for() const override { return waits_for_ < 0 ? -1 : on_.first_rank + waits_for_; }
 
  private:
   enum class State { arrive, meet, show, meet_shown, meet_used };
@@ -65,7 +69,7 @@ class Direct final : public Activity {
   void copy(void* to_base, const void* from_base, schedule::Range range) const;
   void copy_bytes(void* to, const void* from, std::int64_t bytes) const;
   void end_window() const;  // waits until the GPU no longer uses it
-  bool is_small() const { return !op_.buffer.on_gpu && op_.buffer.bytes() <= kSmall; }
+  bool is_small() const;
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
   bool is_root() const { return rank() == op_.root; }
@@ -75,7 +79,7 @@ class Direct final : public Activity {
   Group& group_;
   const Operation op_;
   const std::int64_t sequence_;
-  const int first_rank_;
+  const On on_;
   State state_ = State::arrive;
   std::uint64_t turn_ = 0;
   int waits_for_ = -1;

@@ -18,4 +18,20 @@ int direct_pass(StepList& list, const Team& team, const Blocks& blocks, Collecti
   return round;
 }
 
+int direct_sum_pass(StepList& list, const Problem& problem, const std::function<bool(int rank)>& needs, int round) {
+  if (problem.size == 1) return round;
+  list.round(round);
+  const auto with_others = [&](auto&& with) {
+    for (int i = 1; i < problem.size; ++i) with((problem.rank + i) % problem.size);
+  };
+  with_others([&](int other) {
+    if (needs(other)) list.send(other, whole(problem));
+  });
+  if (needs(problem.rank)) {
+    with_others([&](int other) { list.add(Step::Kind::collect, other, whole(problem)); });
+    for (int owner = 0; owner < problem.size; ++owner) list.add(Step::Kind::sum, owner, part(problem.count, problem.size, owner));
+  }
+  return round + 1;
+}
+
 }  // namespace paceline::schedule
