@@ -57,6 +57,14 @@ void CommConfig::describe(Section& section) {
       .at_least(0);
 }
 
+std::int64_t Communicator::bytes_sent(const Operation& operation) {
+  const schedule::Algorithm& ring = schedule::algorithm_for("ring", operation.collective()).make;
+  const schedule::Problem problem{
+      .collective = operation.collective(), .rank = rank(), .size = size(), .count = operation.buffer.count, .root = operation.root};
+  const schedule::Steps steps = ring.steps(ring.sized(problem, operation.buffer.bytes(), /*shares_memory=*/false));
+  return schedule::count(steps).sent * size_of(operation.buffer.dtype);
+}
+
 std::vector<int> Communicator::hosts() const {
   std::vector<int> hosts(static_cast<std::size_t>(size()));
   for (int peer = 0; peer < size(); ++peer) hosts[static_cast<std::size_t>(peer)] = peer / topology().per_host;

@@ -72,6 +72,10 @@ class Communicator {
   /// Starts and waits. Faster than start(…).wait(), because the caller's thread does the work.
   virtual void run(const Operation& operation) { start(operation).wait(); }
 
+  /// The bytes that this rank sends in a collective, by the schedule that executes it; by a ring's where an engine has algorithms of its
+  /// own. To be asked after a collective of the same kind and length was made: the first choice of an algorithm may measure.
+  virtual std::int64_t bytes_sent(const Operation& operation);
+
   /// The ranks that give the same colour become a communicator of their own, in the order of (key, rank). Collective.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
   /// Memory in which this group's collectives are fastest: on one host, memory that all its ranks can read.

@@ -96,9 +96,9 @@ Call RankCommunicator::prepare(const Operation& operation) {
   check_gpu(op);
   if (op.deadline.count() == 0) op.deadline = config_.deadline();
   if (op.is_collective()) {
-    if (op.algorithm.empty()) op.algorithm = configured(op);
-    if (op.algorithm == "auto") op.algorithm = choose(op);
-    else if (topology_.scattered && find(schedule::algorithms(), "algorithm", op.algorithm).make.by_host)
+    const bool named = !op.algorithm.empty() ? op.algorithm != "auto" : config_.algorithm != "auto";
+    op.algorithm = algorithm_of(op);
+    if (named && topology_.scattered && find(schedule::algorithms(), "algorithm", op.algorithm).make.by_host)
       throw ConfigError(
           fmt::format("{}: {} needs the ranks of a host side by side, and as many on every host but the last; start them with "
                       "mpirun --map-by slot, or use another algorithm",
@@ -164,6 +164,18 @@ schedule::Problem RankCommunicator::problem_of(const Operation& op, const schedu
 std::string RankCommunicator::configured(const Operation& op) const {
   if (config_.algorithm == "auto") return "auto";
   return std::string(schedule::configured_for(config_.algorithm, op.collective()));
+}
+
+std::string RankCommunicator::algorithm_of(const Operation& op) {
+  const std::string algorithm = op.algorithm.empty() ? configured(op) : op.algorithm;
+  return algorithm == "auto" ? choose(op) : algorithm;
+}
+
+std::int64_t RankCommunicator::bytes_sent(const Operation& operation) {
+  Operation op = operation;
+  op.algorithm = algorithm_of(op);
+  const Execution execution = execution_of(op);
+  return schedule::count(execution.algorithm.steps(execution.problem)).sent * size_of(op.buffer.dtype);
 }
 
 std::string RankCommunicator::choose(const Operation& op) {

@@ -28,6 +28,7 @@ class RankCommunicator final : public Communicator {
   int name_in_run(int rank) const override { return judge_.name(rank); }
   Work start(const Operation& operation) override;
   void run(const Operation& operation) override;
+  std::int64_t bytes_sent(const Operation& operation) override;
   std::unique_ptr<Communicator> split(int color, int key) override;
   Memory allocate(std::int64_t bytes) override { return endpoint_->allocate(bytes); }
 
@@ -50,6 +51,8 @@ class RankCommunicator final : public Communicator {
   /// comm.algorithm, or what it resolves to (schedule::configured_for).
   std::string configured(const Operation& operation) const;
   std::string choose(const Operation& operation);
+  /// The one that it names, that is configured, or that is chosen.
+  std::string algorithm_of(const Operation& operation);
 
   std::unique_ptr<Endpoint> endpoint_;
   const Topology topology_;  // found once: every collective asks

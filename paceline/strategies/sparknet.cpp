@@ -14,10 +14,10 @@ class SparkNet final : public data_parallel::Meeting {
   std::int64_t meet(const step::Point& point) override {
     if (point.step % period_ != 0) return 0;
     const comm::Buffer replica = parameters();
-    comm().run(comm::reduce(replica, {.op = comm::ReduceOp::mean}));
-    comm().run(comm::broadcast(replica));
-    const int others = comm().size() - 1;
-    return replica.bytes() * (comm().rank() == 0 ? others : 1);
+    const comm::Operation collect = comm::reduce(replica, {.op = comm::ReduceOp::mean}), spread = comm::broadcast(replica);
+    comm().run(collect);
+    comm().run(spread);
+    return comm().bytes_sent(collect) + comm().bytes_sent(spread);
   }
 
  private:

@@ -50,6 +50,28 @@ TEST(SparkNet, AveragesLikeLocalSgd) {
   for (std::size_t i = 0; i < kReplicas; ++i) expect_close(star.own[i], flat.own[i]);
 }
 
+TEST(SparkNet, CountsWhatItsScheduleSends) {
+  const auto sent = [](const std::string& algorithm) {
+    Settings settings = meeting_of("sparknet");
+    settings.comm.algorithm = algorithm;
+    std::vector<double> replicas(kReplicas);  // worker by worker, in lengths of the replica
+    with_workers(kReplicas, settings, [&](TestWorker& worker) {
+      worker.train(1, kPeriod);
+      const auto bytes = static_cast<double>(worker.strategy().traffic().bytes_sent);
+      replicas[static_cast<std::size_t>(worker.comm().rank())] = bytes / static_cast<double>(worker.parameters().nbytes());
+    });
+    return replicas;
+  };
+  using testing::DoubleEq, testing::DoubleNear, testing::ElementsAre;
+  // Up the chain 2, 1, 0, and down again.
+  EXPECT_THAT(sent("ring"), ElementsAre(DoubleEq(1), DoubleEq(2), DoubleEq(1)));
+  EXPECT_THAT(sent("tree"), ElementsAre(DoubleEq(2), DoubleEq(1), DoubleEq(1)));
+  // In shared memory everyone adds a third, of which it sends two to the others, and gives its own to the master.
+  const double third = 1.0 / kReplicas, near = 1e-2;
+  for (const char* algorithm : {"direct", "auto"})
+    EXPECT_THAT(sent(algorithm), ElementsAre(DoubleNear(2 * third + 2, near), DoubleNear(1, near), DoubleNear(1, near))) << algorithm;
+}
+
 TEST(Easgd, WorkersAndCentreAttractEachOther) {
   Settings settings = meeting_of("easgd");
   settings.strategy.elasticity = 0.2;

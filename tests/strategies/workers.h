@@ -23,6 +23,7 @@ struct Settings {
   compress::CompressConfig compress;
   std::string network = "mlp";
   std::vector<std::int64_t> hidden = {19};
+  comm::CommConfig comm = {};
 };
 
 /// What a checkpoint keeps: the agreed parameters and the strategy's state.
@@ -127,7 +128,7 @@ inline std::vector<step::NamedTensor> merged(const Shown& shown) {
 
 /// Calls body(worker) in a thread for each of `size` workers; the workers leave together.
 inline void with_workers(int size, const Settings& settings, const std::function<void(TestWorker&)>& body) {
-  auto group = comm::local_group(size);
+  auto group = comm::local_group(size, settings.comm);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank)
     threads.emplace_back([&, rank] {

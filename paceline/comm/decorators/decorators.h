@@ -21,6 +21,7 @@ class Decorator : public Communicator {
   int name_in_run(int rank) const override { return inner_->name_in_run(rank); }
   Work start(const Operation& operation) override { return inner_->start(operation); }
   void run(const Operation& operation) override { inner_->run(operation); }
+  std::int64_t bytes_sent(const Operation& operation) override { return inner_->bytes_sent(operation); }
   Memory allocate(std::int64_t bytes) override { return inner_->allocate(bytes); }
 
  protected:
