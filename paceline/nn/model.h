@@ -61,7 +61,7 @@ struct Trace {
 
 /// What a backward pass computes.
 struct Wanted {
-  bool inputs = false;  // the gradients of the inputs of the range's first unit
+  bool inputs = false;  // the gradients of the inputs of the range's first unit; of the model's own, see Pass::input_gradients
   bool weights = true;  // false: put off until weight_gradients(). Small ones that cost nothing extra (norms) are computed anyway
 };
 

@@ -235,8 +235,7 @@ Tensors ModuleModel::run(Units range, Tensors inputs, const Pass& pass, Trace* t
   for (std::size_t unit = range.first; pass.again && unit < range.last; ++unit) stay.add(*module_, units_[unit]);
   for (std::size_t unit = range.first; unit < range.last; ++unit) {
     pass.call(&UnitHooks::before_forward, unit);
-    // The model's own input needs no gradient, unless it requires one itself.
-    if (trace) value = value.detach().requires_grad_(value.is_floating_point() && (unit > 0 || value.requires_grad()));
+    if (trace) value = value.detach().requires_grad_(value.is_floating_point() && (unit > 0 || pass.input_gradients));
     const at::Tensor input = value;
     value = forwards_[unit](input);
     if (trace) trace->saved[unit] = {input, value};
@@ -264,6 +263,8 @@ Tensors ModuleModel::back(Units range, Tensors gradients, const Pass& pass, Trac
     pass.call(&UnitHooks::before_backward, unit);
     const Tensors saved = std::exchange(trace.saved[unit], {});
     const bool wants_input = saved[0].requires_grad() && (unit > range.first || wanted.inputs);
+    if (unit == 0 && wanted.inputs && saved[0].is_floating_point() && !wants_input)
+      throw ConfigError("the forward pass kept nothing for the gradient of the model's input; set Pass::input_gradients for both passes");
     std::vector<at::Tensor> leaves;
     if (wanted.weights) leaves = weights_of(unit);
     const std::size_t weights = leaves.size();

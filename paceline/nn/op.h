@@ -49,6 +49,7 @@ struct Share {
 struct Pass {
   bool training = true;
   bool accumulate = false;                            // add to the gradients instead of overwriting them
+  bool input_gradients = false;                       // back() will be asked for those of the model's own input (Wanted::inputs)
   bool again = false;                                 // recomputation: running statistics stay unchanged
   Masks* masks = nullptr;                             // of dropout; null: LibTorch's generator of the device draws them
   std::uint64_t chance = 0;                           // of this micro-batch: the seed of every layer's masks follows from it

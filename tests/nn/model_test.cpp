@@ -11,6 +11,7 @@
 #include "paceline/graph/registry.h"
 #include "paceline/nn/graph_module.h"
 #include "paceline/nn/module_model.h"
+#include "paceline/nn/recomputing_model.h"
 
 namespace paceline::nn {
 namespace {
@@ -290,12 +291,58 @@ TEST(ModuleModel, RefusesBlocksThatLeaveParametersOut) {
   EXPECT_THROW(ModuleModel(net.ptr(), blocks), ConfigError);
 }
 
-TEST(ModuleModel, HandsTheInputsGradientOutWhereTheInputAsksForIt) {
-  const auto model = model_of(torch::nn::Linear(3, 2));
-  Trace trace;
-  const at::Tensor output = model->run(at::ones({1, 3}).requires_grad_(), {}, &trace);
-  const at::Tensor gradient = model->back(at::ones({1, 2}), {}, trace, nullptr, /*wants_input=*/true);
-  EXPECT_TRUE(at::allclose(gradient, model->arena().parameter(0).sum(0, true)));
+Pass with_input_gradients() {
+  Pass pass;
+  pass.input_gradients = true;
+  return pass;
+}
+
+TEST(Model, HandsOutTheGradientOfItsInput) {
+  const Pass pass = with_input_gradients();
+  for (const Sample& sample : samples()) {
+    if (!sample.batch.is_floating_point()) continue;
+    const Left whole = whole_pass(sample);
+    at::Tensor gradient;
+    expect_same(leave(sample,
+                      [&](Model& model) {
+                        Trace trace;
+                        const at::Tensor output = model.run(sample.batch, pass, &trace);
+                        gradient = model.back(probe_for(output), pass, trace, nullptr, /*wants_input=*/true);
+                        return output;
+                      }),
+                whole, sample.name);
+    EXPECT_FALSE(sample.batch.requires_grad()) << "the caller's tensor stays as it is";
+    // What the probed output changes by, when the input moves along its gradient.
+    const double step = 1e-2 / gradient.norm().item<double>();
+    const auto probed = [&](double by) {
+      const at::Tensor moved = leave(sample, [&](Model& model) { return model.run(sample.batch + by * gradient, {}, nullptr); }).output;
+      return (moved * probe_for(whole.output)).sum(at::kDouble).item<double>();
+    };
+    EXPECT_NEAR((probed(step) - probed(-step)) / (2 * step) / gradient.square().sum(at::kDouble).item<double>(), 1, 0.03) << sample.name;
+  }
+}
+
+TEST(ModuleModel, GivesItsInputTheGradientOfAPlainLoop) {
+  torch::manual_seed(4);
+  const torch::nn::Sequential net = users_sequence(), twin = std::dynamic_pointer_cast<torch::nn::SequentialImpl>(net->clone());
+  const at::Tensor batch = at::randn({4, 3, 16, 16}), leaf = batch.clone().requires_grad_();
+  torch::nn::Sequential loop = twin;
+  const at::Tensor expected = loop->forward(leaf);
+  (expected * probe_for(expected)).sum().backward();
+  const auto module = std::make_shared<ModuleModel>(net);
+  const Pass pass = with_input_gradients();
+  const auto given_by = [&](Model& model) {
+    Trace trace;
+    return model.back(probe_for(model.run(batch, pass, &trace)), pass, trace, nullptr, /*wants_input=*/true);
+  };
+  EXPECT_TRUE(at::allclose(given_by(*module), leaf.grad(), 1e-5, 1e-6));
+  Trace unasked;
+  module->run(batch, {}, &unasked);
+  EXPECT_THROW(module->back(probe_for(expected), pass, unasked, nullptr, /*wants_input=*/true), ConfigError);
+  for (const Recompute what : {Recompute::units, Recompute::all}) {
+    RecomputingModel recomputing(module, what);
+    EXPECT_TRUE(at::allclose(given_by(recomputing), leaf.grad(), 1e-5, 1e-6));
+  }
 }
 
 }  // namespace
