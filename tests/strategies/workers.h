@@ -24,6 +24,7 @@ struct Settings {
   std::string network = "mlp";
   std::vector<std::int64_t> hidden = {19};
   comm::CommConfig comm = {};
+  central::Settings servers = {};  // of strategies with a parameter server
 };
 
 /// What a checkpoint keeps: the agreed parameters and the strategy's state.
@@ -37,14 +38,14 @@ class TestWorker {
  public:
   TestWorker(comm::Communicator& comm, const Settings& settings) : comm_(comm), settings_(settings), module_(graph(), options(comm)) {
     settings_.strategy.name = resolve(settings_.strategy.name, comm.size());
-    strategy_ = make_strategy({settings_.strategy}, {.model = module_,
-                                                     .optim = settings_.optim,
-                                                     .mesh = mesh_,
-                                                     .bus = bus_,
-                                                     .clock = clock_,
-                                                     .compress = settings_.compress,
-                                                     .compression = settings_.compression,
-                                                     .seed = 5});
+    strategy_ = make_strategy({settings_.strategy, {}, settings_.servers}, {.model = module_,
+                                                                            .optim = settings_.optim,
+                                                                            .mesh = mesh_,
+                                                                            .bus = bus_,
+                                                                            .clock = clock_,
+                                                                            .compress = settings_.compress,
+                                                                            .compression = settings_.compression,
+                                                                            .seed = 5});
   }
 
   /// A batch that only this step and this worker see; `samples` of each worker.
