@@ -99,6 +99,9 @@ class OwnModel(unittest.TestCase):
         served = self.run_program(*PLAIN, "strategy.name=asgd", launcher=launcher)
         self.assertEqual(served["server"]["gradients"], 24)
         self.assertLess(served["test_loss"], self.untrained() - LEARNT)
+        # Two steps of a minibatch each are one of one worker. Every other strategy: tests/train/workload_strategies_test.cpp.
+        together = self.run_program(*PLAIN, "strategy.name=ssgd", "train.steps=48", launcher=launcher)
+        self.assert_like(self.run_program(*PLAIN), together)
 
     def test_it_resumes(self):
         whole = self.run_program()

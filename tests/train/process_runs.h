@@ -30,6 +30,7 @@ struct FleetRun {
   std::int64_t stop_after = 0;                            // steps; 0: to the end
   std::unique_ptr<observe::Listener> listener = nullptr;  // of server 0
   std::string job = {};                                   // as a launcher that restarts servers would name it
+  Workload workload = {};                                 // of a user's
 };
 
 /// Server 0, which leads, the other servers, and workers.
@@ -51,12 +52,13 @@ inline observe::RunEnded train_among_ranks(const Recipe& recipe, const Fleet& fl
   if (run.resume) from = newest_good_checkpoint(run.folder);
   const Checkpoint* resumed = from ? &from->second : nullptr;
   std::vector<std::jthread> others;  // outlive the trainer, which tells them that there is no more work
-  Trainer trainer(recipe, {.bus = bus, .clock = clock, .stop = stop, .cluster = cluster(0), .from = from ? &*from : nullptr});
+  Trainer trainer(
+      recipe, {.bus = bus, .clock = clock, .stop = stop, .cluster = cluster(0), .from = from ? &*from : nullptr, .workload = run.workload});
   for (int rank = 1; rank < fleet.servers + fleet.workers; ++rank)
     others.emplace_back([&, rank] {
       try {
-        if (rank < fleet.servers) run_remote_server(recipe, {}, cluster(rank), stays, resumed);
-        else run_remote_worker(recipe, {}, cluster(rank), stays, resumed);
+        if (rank < fleet.servers) run_remote_server(recipe, run.workload, cluster(rank), stays, resumed);
+        else run_remote_worker(recipe, run.workload, cluster(rank), stays, resumed);
       } catch (const Error& problem) {
         ADD_FAILURE() << "rank " << rank << ": " << problem.what();
       }

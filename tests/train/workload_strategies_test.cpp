@@ -1,4 +1,5 @@
-// A user's module with every strategy, rule, compressor and optimizer; equal to one worker where nobody is ahead of another.
+// A user's module with every strategy, rule, compressor and optimizer, in one process and among processes; equal to one worker where nobody
+// is ahead of another.
 #include <algorithm>
 #include <numeric>
 
@@ -7,6 +8,7 @@
 #include "paceline/ps/rule.h"
 #include "paceline/strategies/registry.h"
 #include "tests/train/own_workload.h"
+#include "tests/train/process_runs.h"
 
 namespace paceline::train {
 namespace {
@@ -82,6 +84,15 @@ std::vector<Synchronous> synchronous_strategies() {
 }
 class SynchronousStrategy : public testing::TestWithParam<Synchronous> {};
 
+/// The same model, but for the order of additions.
+void expect_same_weights(const std::filesystem::path& run, const std::filesystem::path& other) {
+  const auto mine = newest_good_checkpoint(run).second, others = newest_good_checkpoint(other).second;
+  for (const NamedTensor& item : others.tensors) {
+    if (!item.name.starts_with("model.")) continue;
+    EXPECT_TRUE(at::allclose(step::find_saved(mine.tensors, item.name), item.tensor, 1e-4, 1e-6)) << item.name;
+  }
+}
+
 TEST_P(SynchronousStrategy, TrainsAUsersModuleAsOneWorkerDoes) {
   Recipe recipe = small_recipe();
   recipe.optim.momentum = 0, recipe.optim.rate = 0.1, recipe.train.epochs = 6;
@@ -92,15 +103,91 @@ TEST_P(SynchronousStrategy, TrainsAUsersModuleAsOneWorkerDoes) {
   if (Config config = recipe.config(); !GetParam().setting.empty()) config.set(GetParam().setting);
   const Trained run = train(recipe, workload, kTogether, folder.path());
   EXPECT_NEAR(run.ended.test_loss, one.ended.test_loss, 1e-5 * one.ended.test_loss + 1e-7);
-  const auto mine = newest_good_checkpoint(folder.path()).second, others = newest_good_checkpoint(alone.path()).second;
-  for (const NamedTensor& item : others.tensors) {
-    if (!item.name.starts_with("model.")) continue;
-    EXPECT_TRUE(at::allclose(step::find_saved(mine.tensors, item.name), item.tensor, 1e-4, 1e-6)) << item.name;
-  }
+  expect_same_weights(folder.path(), alone.path());
 }
 
 INSTANTIATE_TEST_SUITE_P(, SynchronousStrategy, testing::ValuesIn(synchronous_strategies()),
                          [](const auto& row) { return row.param.strategy; });
+
+Recipe recipe_among_processes(const std::string& strategy) {
+  Recipe recipe = small_recipe();
+  recipe.strategy.name = strategy;
+  recipe.train.epochs = 4, recipe.train.threads = 1;
+  recipe.optim.momentum = 0, recipe.optim.rate = 0.1;
+  recipe.parallel.workers = kTogether;
+  recipe.ps.executor = "processes", recipe.ps.transport = "mpi";
+  recipe.ps.deadline_s = 60;  // longer than a loaded machine takes for anything
+  return recipe;
+}
+
+/// Two servers, which divide the module's parameters, or one where that is refused, and two workers. They share nothing but messages.
+observe::RunEnded train_among_processes(Recipe recipe, const std::filesystem::path& folder, const Workload& workload) {
+  recipe.ps.servers = 2;
+  try {
+    validate(recipe);
+  } catch (const ConfigError& refusal) {
+    EXPECT_THAT(refusal.what(), testing::HasSubstr("ps.servers=1"));
+    recipe.ps.servers = 1;
+  }
+  return train_among_ranks(recipe, {.servers = static_cast<int>(recipe.ps.servers), .workers = kTogether},
+                           {.folder = folder, .workload = workload});
+}
+
+/// How they train: a strategy of the table, or "ps" with a rule.
+struct Served {
+  std::string strategy, rule;
+};
+std::vector<Served> served_strategies() {
+  std::vector<Served> all;
+  for (const auto& row : strategies::strategies())
+    if (row.make.centralised()) all.push_back({std::string(row.key), row.make.rule.empty() ? "asgd" : std::string(row.make.rule)});
+  for (const auto& row : ps::update_rules())
+    if (std::ranges::find(all, row.key, &Served::rule) == all.end()) all.push_back({"ps", std::string(row.key)});
+  return all;
+}
+
+TEST(WorkloadAmongProcesses, IsTrainedByEveryServerStrategyAndRule) {
+  const Workload workload = regression();
+  Recipe still = recipe_among_processes("asgd");
+  still.optim.rate = 1e-12;
+  const double untrained = train_among_processes(still, Folder().path(), workload).test_loss;
+  const std::vector<Served> all = served_strategies();
+  EXPECT_GE(all.size(), ps::update_rules().size());
+  for (const Served& each : all) {
+    SCOPED_TRACE(each.strategy + " " + each.rule);
+    Recipe recipe = recipe_among_processes(each.strategy);
+    if (each.strategy == "ps") recipe.ps.rule = each.rule;
+    ps::PsConfig config = recipe.ps;
+    config.rule = each.rule;
+    if (!ps::make_rule({.config = config, .optim = recipe.optim, .workers = kTogether})->why_not_gradients().empty())
+      recipe.ps.optimizer = "worker", recipe.ps.period = 2, recipe.optim.rate = 0.02;
+    const observe::RunEnded ended = train_among_processes(recipe, Folder().path(), workload);
+    EXPECT_EQ(ended.samples, recipe.train.epochs * 96);
+    EXPECT_GT(ended.served->updates, 0);
+    EXPECT_LT(ended.test_loss, untrained) << "it learns";
+  }
+}
+
+TEST(WorkloadAmongProcesses, EqualsOneWorkerWhereNobodyIsAhead) {
+  const Workload workload = regression(/*with_norm=*/false);
+  const Folder alone;
+  Recipe single = recipe_among_processes("asgd");
+  single.strategy.name = "single", single.ps = {};
+  const Trained one = train(single, workload, 1, alone.path());
+  int tried = 0;
+  for (const Synchronous& row : synchronous_strategies()) {
+    if (!strategies::is_centralised(row.strategy)) continue;
+    SCOPED_TRACE(row.strategy);
+    Recipe recipe = recipe_among_processes(row.strategy);
+    if (Config config = recipe.config(); !row.setting.empty()) config.set(row.setting);
+    const Folder folder;
+    const observe::RunEnded ended = train_among_processes(recipe, folder.path(), workload);
+    EXPECT_NEAR(ended.test_loss, one.ended.test_loss, 1e-5 * one.ended.test_loss + 1e-7);
+    expect_same_weights(folder.path(), alone.path());
+    ++tried;
+  }
+  EXPECT_GE(tried, 4);
+}
 
 TEST(Workload, IsTrainedWithEveryCompressor) {
   for (const auto& compressor : compress::compressors()) {
