@@ -103,8 +103,9 @@ struct CheckpointWritten {
 /// What worker 0's checkpoints cost, since the run began or was resumed.
 struct Checkpointing {
   std::int64_t written = 0;
-  double paused_s = 0;  // training was paused
-  double writer_s = 0;  // CPU time of all workers' writers, in parallel with training
+  double paused_s = 0;      // training was paused
+  double final_wait_s = 0;  // the end of the run waited for what was still being written
+  double writer_s = 0;      // CPU time of all workers' writers, in parallel with training
 };
 
 /// A phase on a lane of a rank, for the trace.
@@ -143,9 +144,10 @@ struct WallTime {
   double data = 0;  // waiting for batches
   double evaluation = 0;
   double checkpoints = 0;  // training paused
+  double final_wait = 0;   // the end of the run waited for the last one to reach the disk
   double rest = 0;
 
-  double total() const { return start + steps + data + evaluation + checkpoints + rest; }
+  double total() const { return start + steps + data + evaluation + checkpoints + final_wait + rest; }
 };
 
 struct RunEnded {

@@ -38,9 +38,13 @@ constexpr Column kLanguage[] = {{"epoch", 9}, {"train loss/char", 15}, {"test lo
 
 /// "5.4 s: steps 79%, start 18%, evaluation 2%": the four largest parts, without those of less than a hundredth.
 std::string show_wall_time(const WallTime& wall) {
-  std::vector<std::pair<double, const char*>> parts = {
-      {wall.start, "start"}, {wall.steps, "steps"}, {wall.data, "data"}, {wall.evaluation, "evaluation"}, {wall.checkpoints, "checkpoints"},
-      {wall.rest, "rest"}};
+  std::vector<std::pair<double, const char*>> parts = {{wall.start, "start"},
+                                                       {wall.steps, "steps"},
+                                                       {wall.data, "data"},
+                                                       {wall.evaluation, "evaluation"},
+                                                       {wall.checkpoints, "checkpoints"},
+                                                       {wall.final_wait, "disk"},
+                                                       {wall.rest, "rest"}};
   std::ranges::stable_sort(parts, std::greater(), &std::pair<double, const char*>::first);
   parts.resize(4);
   std::string text = show_duration(wall.total());
@@ -170,9 +174,10 @@ std::vector<Row> Progress::measured_here(const RunEnded& event) const {
                                                  talk->ratio > 1.01 ? fmt::format(" ({:.1f}× less)", talk->ratio) : "")});
   if (const auto& kept = event.checkpoints) {
     const double training_s = run_.first_step > 0 ? training_s_here_ : event.seconds;
-    rows.push_back({"checkpoints",
-                    fmt::format("{} written, training paused {} ({} of the time)", show_count(kept->written), show_duration(kept->paused_s),
-                                show_percent(kept->paused_s / std::max(training_s + kept->paused_s, 1e-9), 1))});
+    const double spent = kept->paused_s + kept->final_wait_s;
+    rows.push_back(
+        {"checkpoints", fmt::format("{} written, paused {}, at the end {} ({})", show_count(kept->written), show_duration(kept->paused_s),
+                                    show_duration(kept->final_wait_s), show_percent(spent / std::max(training_s + spent, 1e-9), 1))});
   }
   return rows;
 }

@@ -23,11 +23,13 @@ nlohmann::ordered_json to_json(const RunEnded& e) {
                                  {"run", e.run}};
   for (const Measured& metric : e.test_metrics) json["test_metrics"][metric.name] = metric.value;
   if (const auto& c = e.checkpoints)
-    json["checkpoints"] = {{"written", c->written}, {"paused_s", c->paused_s}, {"writer_cpu_s", c->writer_s}};
+    json["checkpoints"] = {
+        {"written", c->written}, {"paused_s", c->paused_s}, {"final_wait_s", c->final_wait_s}, {"writer_cpu_s", c->writer_s}};
   const WallTime& wall = e.wall;
-  json["wall_s"] = {{"total", wall.total()}, {"start", wall.start},           {"steps", wall.steps},
-                    {"data", wall.data},     {"evaluation", wall.evaluation}, {"checkpoints", wall.checkpoints},
-                    {"rest", wall.rest}};
+  json["wall_s"] = {{"total", wall.total()},         {"start", wall.start},
+                    {"steps", wall.steps},           {"data", wall.data},
+                    {"evaluation", wall.evaluation}, {"checkpoints", wall.checkpoints},
+                    {"final_wait", wall.final_wait}, {"rest", wall.rest}};
   if (e.skipped_steps > 0) json["skipped_steps"] = e.skipped_steps;
   if (!e.stopped.empty()) json["stopped"] = e.stopped;
   if (const auto& c = e.communication)

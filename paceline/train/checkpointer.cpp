@@ -92,7 +92,8 @@ void Checkpointer::begin(const CheckpointMetadata& metadata, std::span<const Nam
   }
   const MakeFolder folder = sees ? MakeFolder::yes : MakeFolder::no;
   const auto as_whole = [metadata](const ShardCopy& whole) { return pack_metadata(metadata, whole.host.views()); };
-  made.part = alone ? write_in_background(file, folder, std::move(copy), as_whole) : write_in_background(file, folder, std::move(copy));
+  made.part = alone ? write_in_background(clock_, file, folder, std::move(copy), as_whole)
+                    : write_in_background(clock_, file, folder, std::move(copy));
 }
 
 bool Checkpointer::part_is_there() {
@@ -136,14 +137,17 @@ void Checkpointer::heard(const Progress& sum) {
 void Checkpointer::conclude(const Progress& sum) {
   pending_->concluded = true;
   charge(sum.cpu_s, sum.writers);
+  pace_.wrote(pending_->written->seconds);
   if (sum.parts >= kFailed) return lose();
   if (pending_->shards == 1) pending_->result = !leads() || take_outcome(*pending_->written);
   else if (leads()) write_index();
 }
 
 void Checkpointer::write_index() {
-  const auto work = [folder = place(), shards = pending_->shards, run = pending_->run, tensors = std::move(pending_->tensors)]() mutable {
+  const auto work = [folder = place(), shards = pending_->shards, run = pending_->run, tensors = std::move(pending_->tensors),
+                     &clock = clock_]() mutable {
     Written outcome;
+    const Nanoseconds began = clock.now();
     const double before = thread_cpu_s();
     try {
       const CheckpointIndex index = index_shards(folder, shards, run, std::move(tensors));
@@ -154,6 +158,7 @@ void Checkpointer::write_index() {
       outcome.problem = problem.what();
     }
     outcome.cpu_s = thread_cpu_s() - before;
+    outcome.seconds = seconds(clock.now() - began);
     return outcome;
   };
   pending_->all = std::async(std::launch::async, std::move(work));
@@ -192,6 +197,7 @@ bool Checkpointer::take_outcome(const Written& outcome) {
 bool Checkpointer::take_index() {
   const Written index = pending_->all->get();
   charge(index.cpu_s, 1);
+  pace_.wrote(index.seconds);
   return take_outcome(index);
 }
 

@@ -44,6 +44,8 @@ class Checkpointer {
              const std::shared_ptr<OtherParts>& others = nullptr);
   /// Adds to the time for which training paused.
   void paused(double seconds) { pace_.spent(seconds), total_.paused_s += seconds; }
+  /// Adds to the time that the end of the run spent waiting for finish().
+  void waited(double seconds) { pace_.spent(seconds), total_.final_wait_s += seconds; }
   /// The cost of all checkpoints so far.
   const observe::Checkpointing& total() const { return total_; }
   /// Waits until the last one is complete or has failed; returns whether it is complete. Collective.

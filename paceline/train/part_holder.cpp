@@ -62,7 +62,7 @@ void PartHolder::write(const std::filesystem::path& file, const std::vector<Name
   std::vector<NamedTensor> held = tensors;
   std::erase_if(held, [](const NamedTensor& item) { return !item.held(); });
   file_ = file;
-  writing_ = write_in_background(file, MakeFolder::no, std::make_unique<const ShardCopy>(held));
+  writing_ = write_in_background(clock_, file, MakeFolder::no, std::make_unique<const ShardCopy>(held));
 }
 
 std::string PartHolder::outcome_of(const std::filesystem::path& file) {

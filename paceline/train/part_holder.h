@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "paceline/base/clock.h"
 #include "paceline/train/checkpoint.h"
 #include "paceline/train/shard_write.h"
 
@@ -31,7 +32,8 @@ class PartHolder {
   std::string outcome_of(const std::filesystem::path& file);
 
   std::function<void(const Look&)> show_;
-  std::filesystem::path file_;    // that it writes, or wrote last
+  std::filesystem::path file_;  // that it writes, or wrote last
+  SteadyClock clock_;
   std::future<Written> writing_;  // valid until it is done
   Written written_;
 };

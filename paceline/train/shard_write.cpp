@@ -14,10 +14,12 @@ double thread_cpu_s() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-std::future<Written> write_in_background(const std::filesystem::path& file, MakeFolder folder, std::unique_ptr<const ShardCopy> copy,
+std::future<Written> write_in_background(const Clock& clock, const std::filesystem::path& file, MakeFolder folder,
+                                         std::unique_ptr<const ShardCopy> copy,
                                          std::function<safetensors::Metadata(const ShardCopy&)> metadata) {
-  auto work = [file, folder, copy = std::move(copy), metadata = std::move(metadata)]() mutable {
+  auto work = [&clock, file, folder, copy = std::move(copy), metadata = std::move(metadata)]() mutable {
     Written written;
+    const Nanoseconds began = clock.now();
     const double before = thread_cpu_s();
     try {
       if (folder == MakeFolder::yes) std::filesystem::create_directories(file.parent_path());
@@ -29,6 +31,7 @@ std::future<Written> write_in_background(const std::filesystem::path& file, Make
       written.problem = problem.what();
     }
     written.cpu_s = thread_cpu_s() - before;
+    written.seconds = seconds(clock.now() - began);
     return written;
   };
   return std::async(std::launch::async, std::move(work));

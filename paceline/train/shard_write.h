@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "paceline/base/clock.h"
 #include "paceline/train/checkpoint_index.h"
 #include "paceline/train/tensor_file.h"
 
@@ -15,8 +16,8 @@ namespace paceline::train {
 
 struct Written {
   std::int64_t bytes = 0;
-  double cpu_s = 0;
-  std::string problem;  // empty: it is on disk
+  double cpu_s = 0, seconds = 0;  // by the writer's processor; by the clock
+  std::string problem;            // empty: it is on disk
 };
 
 /// Of the calling thread so far.
@@ -36,8 +37,9 @@ struct ShardCopy {
 /// Whether the writer of a file creates its folder. On a host that cannot access the run's it must not.
 enum class MakeFolder { no, yes };
 
-/// Writes the copy, which it frees, with what `metadata` makes of it.
-std::future<Written> write_in_background(const std::filesystem::path& file, MakeFolder folder, std::unique_ptr<const ShardCopy> copy,
+/// Writes the copy, which it frees, with what `metadata` makes of it. `clock` outlives the future.
+std::future<Written> write_in_background(const Clock& clock, const std::filesystem::path& file, MakeFolder folder,
+                                         std::unique_ptr<const ShardCopy> copy,
                                          std::function<safetensors::Metadata(const ShardCopy&)> metadata = &ShardCopy::metadata);
 
 }  // namespace paceline::train

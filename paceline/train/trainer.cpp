@@ -170,11 +170,11 @@ observe::RunEnded Trainer::Impl::run(const std::filesystem::path& folder) {
   bool stopped =
       evaluation_due() && !evaluate();  // after a checkpoint at the end of an epoch, the earlier run stopped before its evaluation
   while (!finished() && !stopped) stopped = !train_epoch();
-  const auto kept_in_the_end = [&] {  // a run waits for checkpoints that are still being written
-    const auto waiting = times_.enter(&WallTime::checkpoints);
+  const auto kept_in_the_end = [&] {  // a run waits for what is still being written
+    const auto waiting = times_.enter(&WallTime::final_wait);
     const Nanoseconds began = around_.clock.now();
     const bool complete = kept();
-    checkpointer_->paused(seconds(around_.clock.now() - began));
+    checkpointer_->waited(seconds(around_.clock.now() - began));
     return complete;
   };
   if (!kept_in_the_end()) checkpoint(around_.clock.now());

@@ -31,6 +31,7 @@ class Training(CliTest):
         wall = result["wall_s"]
         self.assertAlmostEqual(wall["total"], sum(value for part, value in wall.items() if part != "total"))
         self.assertGreaterEqual(wall["steps"] + wall["data"], 0.9 * result["seconds"])
+        self.assertGreaterEqual(wall["final_wait"], result["checkpoints"]["final_wait_s"])
         self.assertRegex(result["state_hash"], r"^[0-9a-f]{16}$")
         self.assertEqual(result["run"], "runs/demo")
         self.assertTrue(0 <= result["test_accuracy"] <= 1)

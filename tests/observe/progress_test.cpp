@@ -267,16 +267,16 @@ TEST_F(ProgressTest, AfterTheRunASummarySaysWhatCameOutAndWhatToTypeNext) {
                "runs/lenet-mnist",
                "",
                observe::Communication{.exposed = 0.12, .hidden = 0.3, .straggler_spread = 0, .bytes_per_step = 4.2e6, .ratio = 4}};
-  end.checkpoints = observe::Checkpointing{.written = 3, .paused_s = 1, .writer_s = 2};
-  end.wall = {.start = 1.5, .steps = 4.25, .data = 0.02, .evaluation = 0.25, .checkpoints = 1, .rest = 0.98};
+  end.checkpoints = observe::Checkpointing{.written = 3, .paused_s = 0.75, .final_wait_s = 0.25, .writer_s = 2};
+  end.wall = {.start = 1.5, .steps = 4.25, .data = 0.02, .evaluation = 0.25, .checkpoints = 0.75, .final_wait = 1, .rest = 0.23};
   EXPECT_EQ(told(end),
             "\r\x1b[K"
             "╭─ done ───────────────────────────────────────────────────────────────────╮\n"
             "│  trained        2 epochs, 8 steps, 256 samples                           │\n"
-            "│  time           8.0 s: steps 53%, start 19%, checkpoints 12%, rest 12%   │\n"
+            "│  time           8.0 s: steps 53%, start 19%, disk 12%, checkpoints 9%    │\n"
             "│  speed          64.0 samples/s on 2 workers                              │\n"
             "│  communication  12% exposed, 30% hidden; 4.20 MB per step (4.0× less)    │\n"
-            "│  checkpoints    3 written, training paused 1.0 s (20.0% of the time)     │\n"
+            "│  checkpoints    3 written, paused 750 ms, at the end 250 ms (20.0%)      │\n"
             "│  train loss     0.4000                                                   │\n"
             "│  test loss      0.6000                                                   │\n"
             "│  test accuracy  70.00%                                                   │\n"

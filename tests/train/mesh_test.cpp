@@ -12,7 +12,7 @@ namespace paceline::train {
 namespace {
 
 constexpr double kTolerance = 1e-5;  // relative, of every tensor's norm, after 20 steps in fp32
-constexpr double kLeastNorm = 0.01;  // biases begin at zero, and some of them stay there but for rounding
+constexpr double kSmallNorm = 0.01;  // biases begin at zero, and some of them stay there but for rounding
 
 /// Relative differences of all parameters together, and of losses.
 struct Tolerance {
@@ -70,7 +70,7 @@ void expect_equal(const Trained& found, const Trained& expected, const Way& way,
     const double difference = (here.to(at::kDouble) - item.tensor.to(at::kDouble)).norm().item<double>();
     all_differences += difference * difference, all_norms += norm * norm;
     if (together) continue;
-    EXPECT_LE(difference, tolerance.parameters * std::max(norm, kLeastNorm)) << item.name << ", " << name_of(way);
+    EXPECT_LE(difference, tolerance.parameters * std::max(norm, kSmallNorm)) << item.name << ", " << name_of(way);
   }
   EXPECT_LE(std::sqrt(all_differences), tolerance.parameters * std::sqrt(all_norms)) << name_of(way);
 }

@@ -7,7 +7,6 @@
 
 #include "paceline/comm/engine.h"
 #include "paceline/train/checkpoint_index.h"
-#include "paceline/train/checkpoint_pace.h"
 #include "paceline/train/checkpointer.h"
 #include "paceline/train/tensor_file.h"
 #include "paceline/train/weights.h"
@@ -282,31 +281,6 @@ TEST(ShardedCheckpoint, AShardedUpdateEndsInTheStateOfAWholeOne) {
     hash[sharded] = run_in(folder.path(), recipe).state_hash;
   }
   EXPECT_EQ(hash[0], hash[1]);
-}
-
-TEST(Pace, KeepsToItsShareByWhatCheckpointsCost) {
-  CheckpointPace pace(0.01, 5000, /*guess=*/0.25);
-  EXPECT_FALSE(pace.affordable(5049)) << "the last one may come at any moment, and counts too";
-  EXPECT_TRUE(pace.affordable(5050));
-  EXPECT_FALSE(pace.due(5059)) << "the run has just begun";
-  EXPECT_TRUE(pace.due(5060)) << "an epoch that takes so long has one in its middle";
-  pace.begun(5100), pace.spent(0.5), pace.spent(0.25);
-  EXPECT_FALSE(pace.affordable(5224)) << "0.75 s are spent; the next one and the last one cost as much each";
-  EXPECT_TRUE(pace.affordable(5225));
-  EXPECT_FALSE(pace.due(5224));
-  EXPECT_TRUE(pace.due(5225));
-  pace.begun(5230), pace.spent(0.005);
-  EXPECT_TRUE(pace.affordable(5230)) << "it was cheap: 0.755 + 2 × 0.005 s of 230 s";
-  EXPECT_FALSE(pace.due(5289)) << "within a minute";
-  EXPECT_TRUE(pace.due(5290));
-
-  CheckpointPace every_epoch(1, 0, 9), at_the_end(0, 0, 0);
-  EXPECT_TRUE(every_epoch.affordable(0));
-  every_epoch.begun(100), every_epoch.spent(50);
-  EXPECT_TRUE(every_epoch.affordable(100));
-  EXPECT_FALSE(every_epoch.due(1e6));
-  EXPECT_FALSE(at_the_end.affordable(1e6));
-  EXPECT_FALSE(at_the_end.due(1e6));
 }
 
 TEST(Weights, SeveralFilesWithAnIndexGoToAFolderAndComeBack) {

@@ -154,6 +154,23 @@ TEST(Trainer, CheckpointsAsOftenAsTheRecipeSaysAndKeepsTheNewest) {
               testing::ElementsAre(checkpoint_file(folder_of, 16), checkpoint_file(folder_of, 12), checkpoint_file(folder_of, 8)));
 }
 
+TEST(Trainer, TheWaitAtTheEndIsCountedByItself) {
+  struct Ticking final : Clock {
+    Nanoseconds now() const override { return std::chrono::milliseconds(++ticks); }
+    mutable std::atomic<int> ticks{0};
+  };
+  const Folder folder;
+  observe::Bus bus;
+  const Ticking clock;
+  const std::atomic<bool> stop = false;
+  const observe::RunEnded ended = Trainer(tiny_recipe(), {.bus = bus, .clock = clock, .stop = stop}).run(folder.path());
+  ASSERT_TRUE(ended.checkpoints.has_value());
+  EXPECT_GT(ended.checkpoints->paused_s, 0);
+  EXPECT_GT(ended.checkpoints->final_wait_s, 0);
+  EXPECT_GE(ended.wall.final_wait, ended.checkpoints->final_wait_s);
+  EXPECT_LT(ended.wall.final_wait + ended.wall.checkpoints, ended.wall.total());
+}
+
 TEST(Trainer, StepsAreNotBrokenOffForCheckpointsThatAreLeftOut) {
   Recipe recipe = tiny_recipe();
   recipe.parallel.workers = 2, recipe.strategy.name = "ad_psgd";  // whose steps are told of together, with one duration
