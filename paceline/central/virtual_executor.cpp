@@ -58,15 +58,12 @@ void VirtualExecutor::show(const std::string& view) {
   if (shown_) return show_statistics(view);
   catch_up();
   shown_ = true;
-  if (apart_) own_parameters_ = parameters().clone(), at::Tensor(parameters()).copy_(tensors().shown());
+  if (apart_) at::Tensor(parameters()).copy_(tensors().shown());  // every minibatch begins with its worker's own
   module().refresh();
   show_statistics(view);
 }
 
-void VirtualExecutor::resume_training() {
-  shown_ = false;
-  if (apart_) at::Tensor(parameters()).copy_(own_parameters_), own_parameters_.reset(), module().refresh();
-}
+void VirtualExecutor::resume_training() { shown_ = false; }
 
 observe::Served VirtualExecutor::served() const {
   observe::Served served = served_by(server_);

@@ -105,7 +105,7 @@ class VirtualExecutor : public Central {
   std::int64_t iterations_ = 0;  // over all workers, which took `busy_`
   std::int64_t newest_ = -1;
   bool shown_ = false;
-  at::Tensor sums_, own_parameters_;
+  at::Tensor sums_;
 };
 
 }  // namespace paceline::central

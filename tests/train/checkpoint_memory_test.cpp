@@ -79,11 +79,8 @@ std::vector<MemoryCase> cases() {
   for (const char* strategy : {"allreduce", "local_sgd", "diloco", "easgd", "gossip", "sgp", "ad_psgd", "stale_sync"})
     all.push_back({strategy});
   for (const auto& row : strategies::strategies())
-    for (const char* executor : {"threads", "virtual"}) {
-      // Under the virtual clock the module's own parameters are kept apart while dana's are shown: a copy more, which is not written.
-      const bool keeps_another_copy = row.key == "dana" && executor == std::string_view("virtual");
-      if (row.make.centralised() && !keeps_another_copy) all.push_back({std::string(row.key), executor});
-    }
+    for (const char* executor : {"threads", "virtual"})
+      if (row.make.centralised()) all.push_back({std::string(row.key), executor});
   return all;
 }
 INSTANTIATE_TEST_SUITE_P(Of, CheckpointMemory, testing::ValuesIn(cases()), [](const auto& test) {
