@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Paceline as others meet it: installed into an empty prefix, moved, found by CMake and pkg-config; and as a subfolder of another project.
 
-    package_test.py BUILD_FOLDER [--all]     --all builds all three programs from the sources too, and all of Paceline as shared libraries,
-                                             which compiles nearly everything twice
+Three programs (collectives, a loop of its own, a Trainer) are built against the installed package. --all builds them from the sources too, by
+add_subdirectory, and against all of Paceline as shared libraries, which compiles nearly everything twice; otherwise only the first one is.
 """
+import argparse
 import os
 import pathlib
 import re
@@ -13,10 +14,22 @@ import sys
 import tempfile
 import unittest
 
-BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
-ALL = "--all" in sys.argv
-if ALL:
-    sys.argv.remove("--all")
+
+
+def arguments():
+    """unittest gets what is left over, such as the names of tests."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+                                     epilog="needs what `make install` builds; further arguments are unittest's, for example Installed.test_pkg_config or -v")
+    parser.add_argument("build", metavar="BUILD_FOLDER", type=pathlib.Path, help="of a build with PACELINE_INSTALL=ON")
+    parser.add_argument("--all", action="store_true", help="build all three programs in every way (takes about as long as two full builds)")
+    known, sys.argv[1:] = parser.parse_known_args()
+    if not (known.build / "CMakeCache.txt").exists():
+        parser.error(f"{known.build} is not a build folder: it has no CMakeCache.txt")
+    return known
+
+
+ARGUMENTS = arguments()
+BUILD, ALL = ARGUMENTS.build.resolve(), ARGUMENTS.all
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = HERE.parents[1]
 COMPONENTS = ["comm", "data_parallel", "parameter_server", "train", "program"]
