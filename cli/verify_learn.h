@@ -1,4 +1,4 @@
-// paceline verify --learn: stores measured step times of runs next to the cluster's file.
+// paceline verify --learn: stores the measured step times of runs next to the cluster's file.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace paceline::cli {
 
-/// Adds the steps of these runs to those that correct predictions (train/step_correction.h). Returns the files that changed.
+/// Adds the steps of these runs to those from which predictions are corrected (train/step_correction.h). Returns the files that changed.
 std::vector<std::string> learn_steps(const std::vector<observe::VerifiedRun>& runs);
 
 }  // namespace paceline::cli

@@ -7,7 +7,7 @@
 
 namespace paceline::data_parallel {
 
-/// Exchange::average(), or scatter(), of a bucket of this many elements. `ready` is the action that precedes the first one.
+/// Adds the actions of Exchange::average(), or of scatter(), for a bucket of this many elements. `ready`: those that precede the first one.
 void write_exchange(schedule::ProgramWriter& writer, const schedule::ProgramSettings& settings, schedule::Action::Lane lane,
                     std::int64_t elements, bool scatters, const std::vector<int>& ready);
 

@@ -1,7 +1,7 @@
 // trace.json: the spans of a run in Chrome's trace format, which ui.perfetto.dev opens. pid = rank, tid = lane of that rank.
 //
 // The file is valid JSON after every flush: each block of spans overwrites the two closing brackets of the block before it, and writes
-// its own. A run that is killed leaves a trace that loads.
+// its own. Even a run that was killed leaves a trace that can be loaded.
 #pragma once
 
 #include <filesystem>
@@ -33,7 +33,7 @@ class Trace final : public Listener {
   std::string pending_;
   std::int64_t end_ = 0;  // offset of the closing brackets
   bool empty_ = true;
-  std::map<int, std::map<std::string, int>> lanes_;  // of each rank, numbered as they appear
+  std::map<int, std::map<std::string, int>> lanes_;  // of each rank, in order of appearance
 };
 
 }  // namespace paceline::observe

@@ -1,5 +1,5 @@
 // A model as a parameter server sees it: where each tensor lies in the arena. Worker and server must agree, so a worker sends its layout
-// when it joins, and is rejected with the difference if there is one.
+// when it joins. If the two differ, it is rejected with a message that says where.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct ArenaLayout {
     bool decay = true;
     bool operator==(const Entry&) const = default;
   };
-  std::vector<Entry> entries;   // ascending, not overlapping
+  std::vector<Entry> entries;   // in ascending order, without overlaps
   std::int64_t length = 0;      // of the arena, gaps included
   std::int64_t statistics = 0;  // floats of the batch norms' running statistics
   bool operator==(const ArenaLayout&) const = default;
@@ -30,10 +30,10 @@ struct ArenaLayout {
 std::string difference(const ArenaLayout& here, const ArenaLayout& there);
 
 std::string serialise(const ArenaLayout& layout);
-/// Throws DataError if the text is not a layout: entries outside the arena, counts that contradict their shapes.
+/// Throws DataError if the text is not a valid layout: if an entry lies outside the arena, say, or a count contradicts its shape.
 ArenaLayout parse_layout(std::string_view text);
 
-/// The same for optimizers and for compressors.
+/// The layout in the form that optimizers and compressors take.
 std::vector<optim::Segment> segments_of(const ArenaLayout& layout);
 compress::RangeLayout parts_of(const ArenaLayout& layout);
 

@@ -1,9 +1,9 @@
-// Simulates a collective message by message: all ranks' lists of steps (schedule/schedule.h), on hosts whose links may differ, from ranks
+// Simulates a collective message by message: all ranks' lists of steps (schedule/schedule.h), on hosts whose links may differ, by ranks
 // that may arrive at different times.
 //
 // A rank begins a round when its previous one is over. A message starts once both of its ranks have begun the round, and takes as long as
-// the slower side needs for everything that it sends or receives in the round: α, a gap for each further message, and the bytes divided by
-// the bandwidth of the rank's port, of its host, whose ranks share it, and of the switches above. If all hosts are equal and all ranks have
+// the slower side needs for everything that it sends or receives in the round: α, a gap for each additional message, and the bytes divided by
+// the least of three bandwidths: its port's, its share of its host's, and that of the switches above. If all hosts are alike and all ranks have
 // the same work in every round, the result is schedule/cost.h's critical path.
 #pragma once
 
@@ -16,10 +16,10 @@
 
 namespace paceline::sim {
 
-/// The messages of all ranks of a collective, round by round, for a buffer of one element; `scale` of play() is the number of bytes.
+/// The messages of all ranks of a collective, round by round, for a buffer of one element; `bytes` of play() scales it.
 class CollectiveLists {
  public:
-  /// problem.rank does not matter.
+  /// problem.rank is ignored.
   CollectiveLists(const schedule::Algorithm& algorithm, schedule::Problem problem);
 
   struct Message {
@@ -43,11 +43,11 @@ class CollectiveLists {
 };
 
 struct Played {
-  double seconds = 0;          // from the arrival of the last rank until the last one is done
+  double seconds = 0;          // from when the last rank arrives until the last one is done
   std::vector<Use> uses = {};  // of the links, at full speed
 };
 
-/// `members`: the ranks of the group; `arrivals`: seconds, by member; `bytes`: of the whole buffer.
+/// `members`: the ranks of the group; `arrivals`: when each member arrives, in seconds; `bytes`: of the whole buffer.
 Played play(const CollectiveLists& lists, const ClusterMap& layout, std::span<const int> members, std::span<const double> arrivals,
             double bytes);
 

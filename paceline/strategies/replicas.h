@@ -1,4 +1,4 @@
-// What all strategies share whose workers train replicas and meet at intervals: the local step, and the state of a replica. They differ in
+// What is common to all strategies whose workers train replicas and meet at intervals: local steps, and the state of a replica. They differ in
 // their Meeting (data_parallel/meeting.h).
 #pragma once
 
@@ -16,20 +16,20 @@
 
 namespace paceline::strategies {
 
-/// What a meeting of this run's workers needs. `needs_host`: why replicas must be in host memory; empty if they need not. ConfigError if
-/// replicas cannot be trained that way, before anything is created.
+/// What a meeting of this run's workers needs. `needs_host`: why replicas must be in host memory; empty if they need not be. Throws
+/// ConfigError, before anything is created, if replicas cannot be trained that way.
 data_parallel::MeetingSetup meeting_setup(const StrategyConfig& config, const step::Context& context, const std::string& needs_host = {});
 
 /// The same for meetings in which workers send to one another at the same time, which NCCL does not support.
 data_parallel::MeetingSetup messages_setup(const StrategyConfig& config, const step::Context& context);
 
-/// Adds the actions of a meeting of replicas with this many elements.
+/// Adds the actions of a meeting of replicas of this many elements.
 using WriteMeeting = void (*)(schedule::ProgramWriter& writer, const schedule::ProgramSettings& settings, std::int64_t elements);
 /// The program of a step at which replicas meet.
 std::vector<schedule::Program> replicas_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings,
                                                 WriteMeeting meeting);
-/// Meetings in which this many elements are sent to one neighbour while others arrive from another. The neighbours change from step to
-/// step; here it is always the next worker.
+/// Meetings in which this many elements are sent to one neighbour while as many arrive from another. Neighbours change from step to
+/// step; here the receiver is always the next worker.
 void write_swap(schedule::ProgramWriter& writer, const schedule::ProgramSettings& settings, std::int64_t elements);
 /// Meetings that average a buffer of the replica's length.
 void write_average(schedule::ProgramWriter& writer, const schedule::ProgramSettings& settings, std::int64_t elements);
@@ -56,7 +56,7 @@ class Replicas final : public step::Strategy {
   step::Updater updater_;
   data_parallel::WorkerStatistics statistics_;
   step::RecordedStep recorded_;
-  // This worker's own parameters and moments, while the module and the updater have the agreed ones.
+  // This worker's own parameters and moments, while the module and the updater hold the agreed ones.
   at::Tensor own_;
   std::vector<at::Tensor> own_moments_;
   step::Traffic traffic_;

@@ -1,4 +1,4 @@
-// Which part of a tensor a rank holds, if the ranks of an axis share it.
+// The part of a tensor that a rank holds when the ranks of an axis share the tensor.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,19 +11,19 @@ namespace paceline::tensor {
 /// The axis whose ranks share a tensor.
 enum class Across : std::uint8_t { tensor, data };
 
-/// The runs of indices that are held, along one dimension of the whole tensor. Query, key and value of one attention projection
-/// are three runs.
+/// The runs of indices that are held along one dimension of the whole tensor. A combined attention projection has three: query,
+/// key and value.
 struct Slice {
   struct Run {
     std::int64_t first = 0, count = 0;
     bool operator==(const Run&) const = default;
   };
 
-  std::int64_t dim = 0, all = 0;  // of the whole tensor: which dimension, and how long it is
+  std::int64_t dim = 0, all = 0;  // the dimension along which the whole is cut, and its length
   std::vector<Run> runs;          // ascending
   Across across = Across::tensor;
 
-  std::int64_t count() const;  // indices that are held
+  std::int64_t count() const;  // how many indices are held
   bool operator==(const Slice&) const = default;
 };
 

@@ -5,9 +5,9 @@
 
 namespace paceline::nn {
 
-/// `x` and `gradient` are contiguous.
+/// `x` and `gradient` must be contiguous.
 at::Tensor gelu_values(const at::Tensor& x);
-/// The gradient of x.
+/// The gradient with respect to x.
 at::Tensor gelu_gradient(const at::Tensor& gradient, const at::Tensor& x);
 
 }  // namespace paceline::nn
