@@ -6,8 +6,8 @@
 //
 // A rank usually computes on all its cores while operations are in flight, so the helper must cost little. It is never woken to begin an
 // operation: start() and done() make what progress they can in the caller's thread without waiting, unless the helper has a core to itself,
-// or the memory is on a GPU, whose work has to be waited for. It stays asleep while a caller waits and drives. Otherwise peers wake it: when
-// data arrives over a network or in a mailbox, and when a peer that may be waiting for it is about to sleep (shared/group.h).
+// or the memory is on a GPU, whose work has to be waited for. It stays asleep while a caller waits and drives. Otherwise peers wake it:
+// when data arrives over a network or in a mailbox, and when a peer that may be waiting for it is about to sleep (shared/group.h).
 #pragma once
 
 #include <deque>

@@ -3,8 +3,8 @@
 //
 // Residuals: r, the mean of the workers' residuals plus the sum of the second residuals (each covers a slice of the mean), is what the mean
 // gradient still lacks; a single worker adds it to its first gradient. If the compressor carries the momentum (dgc), residuals consist of
-// velocities u instead of gradients. The optimizer's momentum m turns a gradient g into g / (1 − m) over time, so r corresponds to a gradient
-// of (1 − m)·r.
+// velocities u instead of gradients. The optimizer's momentum m turns a gradient g into g / (1 − m) over time, so r corresponds to a
+// gradient of (1 − m)·r.
 #pragma once
 
 #include "paceline/step/strategy.h"

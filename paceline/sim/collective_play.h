@@ -2,9 +2,9 @@
 // that may arrive at different times.
 //
 // A rank begins a round when its previous one is over. A message starts once both of its ranks have begun the round, and takes as long as
-// the slower side needs for everything that it sends or receives in the round: α, a gap for each additional message, and the bytes divided by
-// the least of three bandwidths: its port's, its share of its host's, and that of the switches above. If all hosts are alike and all ranks have
-// the same work in every round, the result is schedule/cost.h's critical path.
+// the slower side needs for everything that it sends or receives in the round: α, a gap for each additional message, and the bytes divided
+// by the least of three bandwidths: its port's, its share of its host's, and that of the switches above. If all hosts are alike and all
+// ranks have the same work in every round, the result is schedule/cost.h's critical path.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What is common to all strategies whose workers train replicas and meet at intervals: local steps, and the state of a replica. They differ in
-// their Meeting (data_parallel/meeting.h).
+// What is common to all strategies whose workers train replicas and meet at intervals: local steps, and the state of a replica. They differ
+// in their Meeting (data_parallel/meeting.h).
 #pragma once
 
 #include <memory>

@@ -309,11 +309,18 @@ TEST_F(OtherRecipe, AnotherOptimizerIsToo) {
 }
 
 TEST_F(OtherRecipe, AnotherOrderOfTheDataIsRefusedInsideAnEpoch) {
-  EXPECT_THAT(resume_with([](Recipe& r) { r.data.batch = 8; }),
-              AllOf(HasSubstr("behind batch 1 of epoch 1"), HasSubstr("data.batch=16"), HasSubstr("data.batch=8")));
+  EXPECT_THAT(resume_with([](Recipe& r) { r.data.batch = 12; }),
+              AllOf(HasSubstr("behind batch 1 of epoch 1"), HasSubstr("data.batch=16"), HasSubstr("data.batch=12")));
   EXPECT_THAT(resume_with([](Recipe& r) { r.schedule.batch_milestones = {0}; }), HasSubstr("data.batch=32"));
   EXPECT_THAT(resume_with([](Recipe& r) { r.data.train_samples = 48; }), HasSubstr("data.train_samples=48"));
   EXPECT_THAT(resume_with([](Recipe& r) { r.train.seed = 5; }), HasSubstr("train.seed=5"));
+}
+
+TEST_F(OtherRecipe, AnotherBatchIsFineInsideAnEpochWhereItFits) {
+  recipe.data.batch = 8, recipe.train.steps = 0, recipe.train.epochs = 1;
+  const observe::RunEnded ended = Session(recipe).resume(folder.path()).to_end(folder.path());
+  EXPECT_EQ(ended.steps, 1 + 2 * (kStepsPerEpoch - 1));
+  EXPECT_EQ(ended.samples, 16 * kStepsPerEpoch);
 }
 
 TEST_F(OtherRecipe, AnotherBatchIsFineFromTheEndOfAnEpochOn) {
