@@ -158,7 +158,7 @@ class ProcessesExecutor final : public Central {
     resumed.give_to([&](std::span<const step::NamedTensor> state) {
       for (std::size_t i = 0; i < plan_.servers() && !again; ++i) loaded_.push_back(plan_.saved(state, i).version());
       concurrent_->with([&](ps::Server& server) {
-        if (again) tensors(server).load({state, server_prefix(0)});
+        if (again) tensors(server).load(plan_.saved(state, 0));  // perhaps written before its range changed
         else tensors(server).load_anew(plan_.saved(state, 0));
       });
     });

@@ -13,6 +13,14 @@ namespace {
 constexpr std::int64_t kNumbers = 13, kValues = 6;      // of a player in a checkpoint,
 constexpr std::int64_t kIteration = 3;                  // one of its numbers
 constexpr const char* kSkipped = "ps.workers.skipped";  // minibatches without an update; absent if there were none
+constexpr const char *kMomentum = "ps.workers.momentum", *kStatistics = "ps.workers.statistics";
+
+/// ConfigError if the shapes differ, as they do where another optimizer has other moments: copy_ alone would repeat one for all.
+void copy_exactly(at::Tensor& into, const at::Tensor& saved, const char* name) {
+  if (!saved.defined() || saved.sizes() != into.sizes())
+    throw ConfigError(fmt::format("the checkpoint has no matching '{}'; resume with the same [ps] and [optim]", name));
+  into.copy_(saved);
+}
 
 }  // namespace
 
@@ -61,9 +69,9 @@ std::vector<step::NamedTensor> VirtualExecutor::save() {
   const auto keep = [&](const char* name, const std::vector<at::Tensor>& rows) {
     if (!rows.empty()) state.push_back({.name = name, .tensor = at::stack(rows), .copied = true});
   };
-  keep("ps.workers.gradients", gradients), keep("ps.workers.batch_statistics", batches), keep("ps.workers.statistics", runnings);
+  keep("ps.workers.gradients", gradients), keep("ps.workers.batch_statistics", batches), keep(kStatistics, runnings);
   if (skipped.any().item<bool>()) state.push_back({kSkipped, skipped});
-  keep("ps.workers.replicas", replicas), keep("ps.workers.momentum", momenta);
+  keep("ps.workers.replicas", replicas), keep(kMomentum, momenta);
   keep("ps.workers.momentum_before", momenta_before);
   if (apart_) state.push_back({.name = "ps.parameters", .tensor = tensors().parameters().clone(), .copied = true});
   return state;
@@ -76,16 +84,16 @@ void VirtualExecutor::start_over(std::span<const step::NamedTensor> state) {
     const at::Tensor rows = step::saved_or_none(state, name);
     return rows.defined() ? rows.to(at::kDouble).mean(0) : at::Tensor();
   };
-  const at::Tensor numbers = mean("ps.workers.numbers"), skipped = mean(kSkipped), momentum = mean("ps.workers.momentum");
+  const at::Tensor numbers = mean("ps.workers.numbers"), skipped = mean(kSkipped), momentum = mean(kMomentum);
   const std::int64_t iteration = std::llround(numbers[kIteration].item<double>());
   const std::int64_t without_update = skipped.defined() ? std::llround(skipped.item<double>()) : 0;
-  const at::Tensor running = norms_.any() ? mean("ps.workers.statistics") : at::Tensor();
+  const at::Tensor running = norms_.any() ? mean(kStatistics) : at::Tensor();
   for (Player& player : players_) {
     LocalWorker::Memory& memory = player.local.memory();
     player.local.resume_at(iteration, /*since_visit=*/0, without_update, /*finite=*/true);
     if (duties_.departs()) memory.parameters.copy_(tensors().parameters());  // replicas pull only once
-    if (memory.momentum.defined() && momentum.defined()) memory.momentum.copy_(momentum);
-    if (running.defined()) memory.running.copy_(running);
+    if (memory.momentum.defined()) copy_exactly(memory.momentum, momentum, kMomentum);
+    if (running.defined()) copy_exactly(memory.running, running, kStatistics);
   }
 }
 
@@ -107,13 +115,13 @@ void VirtualExecutor::load(std::span<const step::NamedTensor> state) {
   }
   const auto rows = [&](const char* name, auto member) {
     const at::Tensor saved = step::find_saved(state, name);
-    for (std::size_t i = 0; i < players_.size(); ++i) (players_[i].local.memory().*member).copy_(saved[static_cast<std::int64_t>(i)]);
+    for (std::size_t i = 0; i < players_.size(); ++i)
+      copy_exactly(players_[i].local.memory().*member, saved[static_cast<std::int64_t>(i)], name);
   };
   rows("ps.workers.gradients", &LocalWorker::Memory::pushed);
-  if (norms_.any())
-    rows("ps.workers.batch_statistics", &LocalWorker::Memory::statistics), rows("ps.workers.statistics", &LocalWorker::Memory::running);
+  if (norms_.any()) rows("ps.workers.batch_statistics", &LocalWorker::Memory::statistics), rows(kStatistics, &LocalWorker::Memory::running);
   if (duties_.departs()) rows("ps.workers.replicas", &LocalWorker::Memory::parameters);
-  if (players_.front().local.memory().momentum.defined()) rows("ps.workers.momentum", &LocalWorker::Memory::momentum);
+  if (players_.front().local.memory().momentum.defined()) rows(kMomentum, &LocalWorker::Memory::momentum);
   if (players_.front().local.memory().momentum_before.defined()) rows("ps.workers.momentum_before", &LocalWorker::Memory::momentum_before);
   const at::Tensor skipped = step::saved_or_none(state, kSkipped);
   std::vector<std::pair<std::int64_t, std::size_t>> turns;

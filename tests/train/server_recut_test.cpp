@@ -137,6 +137,18 @@ TEST(AnotherNumberOfWorkers, APlaceThatIsNoWholeNumberOfTheirMinibatchesIsRefuse
   EXPECT_THAT(message_of<ConfigError>([&] { train_in(folder.path(), recipe, true); }), HasSubstr("parallel.workers=2"));
 }
 
+TEST(AnotherOptimizer, OfWorkersUnderTheVirtualClockIsRefused) {
+  Recipe recipe = recipe_of("asgd", "virtual", 4);
+  recipe.ps.optimizer = "worker", recipe.optim.momentum = 0.9;
+  const Folder folder;
+  train_in(folder.path(), recipe, /*resume=*/false, /*stop_after=*/8);
+  recipe.optim.name = "adam", recipe.optim.rate = 0.001;
+  for (const int workers : {4, 2}) {
+    recipe.parallel.workers = workers;
+    EXPECT_THAT(message_of<ConfigError>([&] { train_in(folder.path(), recipe, true); }), HasSubstr("[optim]")) << workers;
+  }
+}
+
 TEST(AnotherExecutor, IsNamed) {
   const Folder clock, threads;
   train_in(clock.path(), recipe_of("asgd", "virtual"), false, 4);
