@@ -182,6 +182,11 @@ void ModuleModel::take_back() {
   tensor::take_back(statistics_, buffers_);
 }
 
+std::unique_lock<std::recursive_mutex> hold_generator() {
+  static std::recursive_mutex generator;
+  return std::unique_lock(generator);
+}
+
 std::shared_ptr<Model> ModuleModel::another() const {
   if (!make_)
     throw ConfigError(

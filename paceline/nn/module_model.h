@@ -17,6 +17,7 @@
 
 #include <concepts>
 #include <memory>
+#include <mutex>
 #include <optional>
 
 #include "paceline/nn/model.h"
@@ -120,10 +121,15 @@ inline std::unique_ptr<ModuleModel> model_of(const torch::nn::Sequential& module
   return std::make_unique<ModuleModel>(module, std::move(allocate));
 }
 
+/// Held while a user's module is made. Its weights come from LibTorch's generator, which belongs to the process: a thread that seeds it or
+/// draws from it at the same time would change them.
+std::unique_lock<std::recursive_mutex> hold_generator();
+
 /// Models from a function that creates a module: models_of([] { return Net(10); }).
 template <class MakeModule>
 MakeModel models_of(MakeModule make) {
   return [make](const Placement& place) -> std::shared_ptr<Model> {
+    const auto alone = hold_generator();
     auto module = make();
     module->to(place.device);
     std::shared_ptr<ModuleModel> model = model_of(module, place.allocate);

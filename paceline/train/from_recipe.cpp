@@ -58,7 +58,11 @@ std::shared_ptr<nn::Model> make_users_model(const Recipe& recipe, const Workload
     if (axis.size() > 1) axis.run(comm::barrier({.deadline = comm::kUntilTheEnd}));
   };
   for (int stage = 0; stage < mesh.pipeline().size(); ++stage, meet(mesh.pipeline()))
-    if (comm.rank() == 0 && stage == mesh.pipeline().rank()) at::manual_seed(static_cast<std::uint64_t>(recipe.train.seed)), make();
+    if (comm.rank() == 0 && stage == mesh.pipeline().rank()) {
+      const auto alone = nn::hold_generator();
+      at::manual_seed(static_cast<std::uint64_t>(recipe.train.seed));
+      make();
+    }
   meet(comm);
   if (comm.rank() > 0) make();
   return model;

@@ -181,9 +181,7 @@ TEST(WorkloadAmongProcesses, EqualsOneWorkerWhereNobodyIsAhead) {
     Recipe recipe = recipe_among_processes(row.strategy);
     if (Config config = recipe.config(); !row.setting.empty()) config.set(row.setting);
     const Folder folder;
-    // One server, which is made first: a second one would draw its module's weights while the workers, which are threads here, draw theirs.
-    const observe::RunEnded ended =
-        train_among_ranks(recipe, {.servers = 1, .workers = kTogether}, {.folder = folder.path(), .workload = workload});
+    const observe::RunEnded ended = train_among_processes(recipe, folder.path(), workload);
     EXPECT_NEAR(ended.test_loss, one.ended.test_loss, 1e-5 * one.ended.test_loss + 1e-7);
     expect_same_weights(folder.path(), alone.path());
     ++tried;
