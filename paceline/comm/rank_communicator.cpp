@@ -96,13 +96,7 @@ Call RankCommunicator::prepare(const Operation& operation) {
   check_gpu(op);
   if (op.deadline.count() == 0) op.deadline = config_.deadline();
   if (op.is_collective()) {
-    const bool named = !op.algorithm.empty() ? op.algorithm != "auto" : config_.algorithm != "auto";
     op.algorithm = algorithm_of(op);
-    if (named && topology_.scattered && find(schedule::algorithms(), "algorithm", op.algorithm).make.by_host)
-      throw ConfigError(
-          fmt::format("{}: {} needs the ranks of a host side by side, and as many on every host but the last; start them with "
-                      "mpirun --map-by slot, or use another algorithm",
-                      describe(op), op.algorithm));
     schedule::algorithm_for(op.algorithm, op.collective());  // throws with the list of algorithms if there is none
     call.sequence = ++collectives_;                          // last: a call that was refused must not be counted
   } else {
@@ -167,8 +161,14 @@ std::string RankCommunicator::configured(const Operation& op) const {
 }
 
 std::string RankCommunicator::algorithm_of(const Operation& op) {
-  const std::string algorithm = op.algorithm.empty() ? configured(op) : op.algorithm;
-  return algorithm == "auto" ? choose(op) : algorithm;
+  std::string algorithm = op.algorithm.empty() ? configured(op) : op.algorithm;
+  if (algorithm == "auto") return choose(op);
+  if (topology_.scattered && find(schedule::algorithms(), "algorithm", algorithm).make.by_host)
+    throw ConfigError(
+        fmt::format("{}: {} needs the ranks of a host side by side, and as many on every host but the last; start them with "
+                    "mpirun --map-by slot, or use another algorithm",
+                    describe(op), algorithm));
+  return algorithm;
 }
 
 std::int64_t RankCommunicator::bytes_sent(const Operation& operation) {

@@ -51,7 +51,7 @@ class RankCommunicator final : public Communicator {
   /// comm.algorithm, or what it resolves to (schedule::configured_for).
   std::string configured(const Operation& operation) const;
   std::string choose(const Operation& operation);
-  /// The one that it names, that is configured, or that is chosen.
+  /// The one that it names, that is configured, or that is chosen. ConfigError if the ranks are not placed as it needs.
   std::string algorithm_of(const Operation& operation);
 
   std::unique_ptr<Endpoint> endpoint_;

@@ -263,8 +263,7 @@ class Player {
   std::vector<std::pair<int, int>> messages_;   // action, stage
   std::vector<int> next_on_lane_, first_edge_;  // by action, or −1
   std::vector<Edge> edges_;
-  std::vector<int> joint_of_,
-      joined_;  // joint_of_: by action: its joint collective, or −1; joined_: by stage: the joint collectives so far
+  std::vector<int> joint_of_, joined_;  // by action: its joint collective, or −1; by stage: the joint collectives so far
   std::vector<JointCollective> joint_;
   std::vector<Stage> stages_;
   std::optional<Event> soonest_;

@@ -130,8 +130,8 @@ PlayedStep play_priced(const CostModel::ShortStep& written, const ComputeTimes& 
   const Play played =
       play(stages, durations, {.slowdown = cluster.device.slowdown_factor(), .turns = turns_of(cluster, settings, options)});
   step.seconds = played.seconds;
-  const bool splits =
-      options.splits || options.jitter.distribution != "constant";  // the delay of the slowest depends on its computing time
+  // The delay of the slowest depends on its computing time.
+  const bool splits = options.splits || options.jitter.distribution != "constant";
   for (std::size_t stage = 0; splits && stage < stages.size(); ++stage)
     step.stages[stage].split = split_of(played, stages, static_cast<int>(stage));
   return step;

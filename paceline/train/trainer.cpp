@@ -167,8 +167,8 @@ observe::RunEnded Trainer::Impl::run(const std::filesystem::path& folder) {
   std::optional<StepMemory> memory;  // must end in the thread in which it began
   if (prediction_ && !centralised_) memory_ = &memory.emplace(module_->arena());
   first_step_ = position_.step;
-  bool stopped =
-      evaluation_due() && !evaluate();  // after a checkpoint at the end of an epoch, the earlier run stopped before its evaluation
+  // It is due here if the earlier run stopped between the checkpoint at the end of an epoch and its evaluation.
+  bool stopped = evaluation_due() && !evaluate();
   while (!finished() && !stopped) stopped = !train_epoch();
   const auto kept_in_the_end = [&] {  // a run waits for what is still being written
     const auto waiting = times_.enter(&WallTime::final_wait);

@@ -3,64 +3,93 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <sstream>
+#include <condition_variable>
+#include <mutex>
+#include <ostream>
 
 namespace paceline::observe {
 namespace {
 
-using testing::HasSubstr;
+using testing::EndsWith;
 
-/// What is written by the end of a line that waits so long before it shows itself. Its thread has ended when the line is gone.
-std::string written(bool live, Nanoseconds patience, Nanoseconds work) {
-  std::ostringstream out;
-  Terminal terminal;
-  terminal.out = &out;
-  terminal.live = live;
-  {
-    const ElapsedLine line("searching", terminal, patience);
-    std::this_thread::sleep_for(work);
+constexpr Nanoseconds kNoPatience{1};
+
+/// What a line's thread writes, and a wait for some of it.
+class Written final : public std::streambuf {
+ public:
+  bool has(const std::string& part) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::minutes(1), [&] { return text_.find(part) != std::string::npos; });
   }
-  return out.str();
-}
+  std::string text() {
+    const std::lock_guard lock(mutex_);
+    return text_;
+  }
 
-TEST(ElapsedLine, SaysNothingOfWhatIsSoonDone) {
-  EXPECT_EQ(written(true, std::chrono::hours(1), Nanoseconds(0)), "");
-  EXPECT_EQ(written(false, std::chrono::hours(1), Nanoseconds(0)), "");
-}
-
-TEST(ElapsedLine, CountsSecondsAndIsGoneAtTheEnd) {
-  std::string text;
-  for (int tries = 0; tries < 100 && text.empty(); ++tries) text = written(true, Nanoseconds(1), std::chrono::milliseconds(100));
-  EXPECT_THAT(text, HasSubstr("searching: 0 s"));
-  EXPECT_TRUE(text.ends_with("\r\x1b[K")) << text;
-}
-
-TEST(ElapsedLine, TellsHowFarItIs) {
-  std::string text;
-  for (int tries = 0; tries < 100 && text.find("2 of 3") == std::string::npos; ++tries) {
-    std::ostringstream out;
-    Terminal terminal;
-    terminal.out = &out;
+ protected:
+  int_type overflow(int_type letter) override {
+    const char written = traits_type::to_char_type(letter);
+    return xsputn(&written, 1), letter;
+  }
+  std::streamsize xsputn(const char* from, std::streamsize count) override {
     {
-      ElapsedLine line("searching", terminal, std::chrono::milliseconds(20));
-      line.say("1 of 3 plans");
-      line.say("2 of 3 plans");
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      const std::lock_guard lock(mutex_);
+      text_.append(from, static_cast<std::size_t>(count));
     }
-    text = out.str();
+    changed_.notify_all();
+    return count;
   }
-  EXPECT_EQ(text, "searching, 2 of 3 plans\n");
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string text_;
+};
+
+class ElapsedLineTest : public testing::Test {
+ protected:
+  Terminal terminal(bool live) {
+    Terminal made;
+    made.out = &out_;
+    made.live = live;
+    return made;
+  }
+
+  Written written_;
+  std::ostream out_{&written_};
+};
+
+TEST_F(ElapsedLineTest, SaysNothingOfWhatIsSoonDone) {
+  for (const bool live : {true, false}) const ElapsedLine line("searching", terminal(live), std::chrono::hours(1));
+  EXPECT_EQ(written_.text(), "");
+}
+
+TEST_F(ElapsedLineTest, CountsSecondsAndIsGoneAtTheEnd) {
+  {
+    const ElapsedLine line("searching", terminal(true), kNoPatience);
+    EXPECT_TRUE(written_.has("searching: 0 s")) << written_.text();
+  }
+  EXPECT_THAT(written_.text(), EndsWith("\r\x1b[K"));
+}
+
+TEST_F(ElapsedLineTest, TellsHowFarItIs) {
+  ElapsedLine line("searching", terminal(true), kNoPatience);
+  line.say("1 of 3 plans");
+  line.say("2 of 3 plans");
+  EXPECT_TRUE(written_.has("searching, 2 of 3 plans: ")) << written_.text();
+}
+
+TEST_F(ElapsedLineTest, IsOneLineWhereNothingCanBeDrawnOver) {
+  {
+    const ElapsedLine line("searching", terminal(false), kNoPatience);
+    EXPECT_TRUE(written_.has("\n")) << written_.text();
+  }
+  EXPECT_EQ(written_.text(), "searching\n");
 }
 
 TEST(ElapsedLine, GivesItselfToWhatItWaitsFor) {
   EXPECT_EQ(patiently("searching", [] { return 3; }), 3);
   EXPECT_EQ(patiently("searching", [](ElapsedLine& line) { return line.say("1 of 3 plans"), 4; }), 4);
-}
-
-TEST(ElapsedLine, IsOneLineWhereNothingCanBeDrawnOver) {
-  std::string text;
-  for (int tries = 0; tries < 100 && text.empty(); ++tries) text = written(false, Nanoseconds(1), std::chrono::milliseconds(100));
-  EXPECT_EQ(text, "searching\n");
 }
 
 }  // namespace
