@@ -59,6 +59,8 @@ FoundCheckpoint newest_good_checkpoint(const std::filesystem::path& path, Check 
   for (const auto& file : files) {
     try {
       return {file, read_checkpoint(file, check)};
+    } catch (const OtherFormat&) {
+      throw;
     } catch (const DataError& problem) {
       if (file == files.back()) throw;
       log::warning("{}; falling back to the checkpoint before it", problem.what());

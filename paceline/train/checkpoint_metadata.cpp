@@ -12,7 +12,7 @@
 namespace paceline::train {
 namespace {
 
-constexpr const char* kFormat = "paceline-checkpoint-2";
+constexpr const char *kFormat = "paceline-checkpoint-2", *kAnyFormat = "paceline-checkpoint-";
 constexpr const char* kOwnKeys[] = {"position", "recipe", "tensors", "crc32c"};  // other safetensors files have none of them
 
 nlohmann::json to_json(const Position& p) {
@@ -91,8 +91,11 @@ safetensors::Metadata describe_run(const CheckpointMetadata& content) {
 
 CheckpointMetadata run_described(const std::string& file, const safetensors::Metadata& metadata) try {
   const auto entry = [&](const char* key) { return metadata_entry(file, metadata, key); };
-  if (entry("format") != kFormat)
-    throw DataError(file, fmt::format("format '{}', expected '{}'; resume it with the version that wrote it", entry("format"), kFormat));
+  if (const std::string& format = entry("format"); format != kFormat) {
+    const std::string why = fmt::format("format '{}', expected '{}'", format, kFormat);
+    if (!format.starts_with(kAnyFormat)) throw DataError(file, why);
+    throw OtherFormat(file, why + "; resume it with the version that wrote it");
+  }
   check_seal(file, metadata);
   CheckpointMetadata content{.position = {}, .recipe = entry("recipe"), .network = entry("network")};
   content.position = position_from(file, nlohmann::json::parse(entry("position")));

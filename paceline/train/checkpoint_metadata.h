@@ -43,6 +43,12 @@ class NotACheckpoint : public DataError {
   using DataError::DataError;
 };
 
+/// A checkpoint that another version of Paceline wrote. It may be intact, so no older one is taken in its place.
+class OtherFormat : public DataError {
+ public:
+  using DataError::DataError;
+};
+
 /// Distinguishes a checkpoint, which may be damaged, from any other safetensors file.
 bool is_checkpoint(const safetensors::Metadata& metadata);
 

@@ -111,9 +111,11 @@ TEST(Checkpoint, AForeignFileIsRefused) {
   EXPECT_THROW(read_checkpoint(folder / "missing"), DataError);
 }
 
+// Also where there is an older one of this format, which would lose what was trained since.
 TEST(Checkpoint, OneOfAnEarlierFormatIsRefused) {
   const Folder folder;
-  const auto file = folder / "old.safetensors";
+  const auto file = checkpoint_file(folder.path(), 20);
+  write_checkpoint(checkpoint_file(folder.path(), 10), sample(10));
   const std::vector<NamedTensor> tensors = {{"model.fc.weight", at::ones({2, 2})}};
   const HostTensors host(tensors);
   safetensors::Metadata metadata = pack_metadata({.position = {}, .recipe = "", .network = "mlp"}, host.views());
@@ -122,7 +124,10 @@ TEST(Checkpoint, OneOfAnEarlierFormatIsRefused) {
   metadata["format"] = "paceline-checkpoint-1";
   metadata["crc32c"] = seal_of(metadata);
   safetensors::write(file, host.views(), metadata);
-  EXPECT_THAT(message_of<DataError>([&] { read_checkpoint(file); }), AllOf(HasSubstr(file.string()), HasSubstr("paceline-checkpoint-1")));
+  testing::internal::CaptureStderr();
+  EXPECT_THAT(message_of<OtherFormat>([&] { newest_good_checkpoint(folder.path()); }),
+              AllOf(HasSubstr(file.string()), HasSubstr("paceline-checkpoint-1")));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
 TEST(NewestGood, FallsBackOverDamagedOnesAndSaysSo) {
