@@ -72,6 +72,13 @@ at::Tensor SavedServer::range(const std::string& what, std::int64_t count) const
   return first == whole_ ? joined : at::Tensor();
 }
 
+std::vector<std::string> SavedServer::names(const std::string& beginning) const {
+  std::vector<std::string> found;
+  for (const step::NamedTensor& item : state_)
+    if (item.name.starts_with(name(beginning))) found.push_back(item.name.substr(prefixes_.front().size()));
+  return found;
+}
+
 bool SavedServer::gathered(std::int64_t count) const {
   return std::ranges::any_of(state_, [&](const step::NamedTensor& item) {
     const bool gradient = item.name == name("gathered") || (item.name.starts_with(name("round.")) && item.name.ends_with(".gradient"));

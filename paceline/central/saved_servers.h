@@ -45,6 +45,8 @@ class SavedServer {
   at::Tensor find(const std::string& what) const;
   /// `count` values: one for each parameter of the range. Undefined if it is missing, or has another length in the whole.
   at::Tensor range(const std::string& what, std::int64_t count) const;
+  /// The names that begin like this, without the prefix.
+  std::vector<std::string> names(const std::string& beginning) const;
   /// Whether it has all of a gradient that waits for an update.
   bool gathered(std::int64_t count) const;
 

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
+#include "paceline/tensor/host_copy.h"
 
 namespace paceline::central {
 namespace {
@@ -26,7 +27,7 @@ at::Tensor ServerTensors::tensor(float* data, std::int64_t count) const {
 std::vector<step::NamedTensor> ServerTensors::save(const std::string& prefix) const {
   std::vector<step::NamedTensor> state = views(prefix);
   for (step::NamedTensor& item : state)
-    if (!std::exchange(item.copied, true)) item.tensor = item.tensor.clone();
+    if (!std::exchange(item.copied, true)) item.tensor = tensor::host_copy(item.tensor);
   return state;
 }
 
@@ -75,10 +76,11 @@ void ServerTensors::load(const SavedServer& saved, bool progress) const {
     server_.load_ledger({ledger.data_ptr<std::int64_t>(), static_cast<std::size_t>(ledger.numel())});
   for (const ps::Server::Array& array : server_.arrays())
     if (const at::Tensor found = saved_array(saved, array); found.defined()) tensor(array.data, array.count).copy_(found);
-  for (std::size_t worker = server_.workers();; ++worker) {
-    const at::Tensor kept = saved.range(ps::Server::kept_name(worker), server_.length());
-    if (!kept.defined()) break;
-    server_.forget_kept(kept.to(device_, at::kFloat, /*non_blocking=*/false, /*copy=*/true).data_ptr<float>());
+  const auto arrays = server_.arrays();
+  for (const std::string& name : saved.names(ps::Server::kKept)) {  // also of workers that this server does not have
+    const bool here = std::ranges::find(arrays, name, &ps::Server::Array::name) != arrays.end();
+    const at::Tensor kept = here ? at::Tensor() : saved.range(name, server_.length());
+    if (kept.defined()) server_.forget_kept(kept.to(device_, at::kFloat, /*non_blocking=*/false, /*copy=*/true).data_ptr<float>());
   }
 }
 

@@ -22,7 +22,7 @@ class ServerTensors {
 
   /// Its whole state except the parameters, without a copy if possible. Names begin with `prefix`.
   std::vector<step::NamedTensor> views(const std::string& prefix) const;
-  /// A copy of it.
+  /// A copy of it, in host memory.
   std::vector<step::NamedTensor> save(const std::string& prefix) const;
   /// Ignores the checkpoint's tensors of workers. What they had in progress is left out if the server has another range than it had, and
   /// unless `progress`. ConfigError if it does not fit; then nothing has changed.

@@ -20,6 +20,7 @@
 #include "paceline/central/server_tensors.h"
 #include "paceline/ps/client.h"
 #include "paceline/tensor/device.h"
+#include "paceline/tensor/host_copy.h"
 #include "paceline/tensor/recorded.h"
 
 namespace paceline::central {
@@ -179,7 +180,7 @@ class ThreadsExecutor final : public Central {
       });
     for (std::size_t i = 0; i < threads_.size(); ++i)
       for (const step::NamedTensor& item : threads_[i]->worker().save())
-        state.push_back({.name = worker_prefix(i) + item.name, .tensor = item.tensor.clone(), .copied = true});
+        state.push_back({.name = worker_prefix(i) + item.name, .tensor = tensor::host_copy(item.tensor), .copied = true});
     return state;
   }
 

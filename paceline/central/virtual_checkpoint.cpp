@@ -6,6 +6,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/central/virtual_executor.h"
+#include "paceline/tensor/host_copy.h"
 
 namespace paceline::central {
 namespace {
@@ -20,6 +21,15 @@ void copy_exactly(at::Tensor& into, const at::Tensor& saved, const char* name) {
   if (!saved.defined() || saved.sizes() != into.sizes())
     throw ConfigError(fmt::format("the checkpoint has no matching '{}'; resume with the same [ps] and [optim]", name));
   into.copy_(saved);
+}
+
+/// One row for each worker; a GPU has no room for all of them once more.
+at::Tensor stacked_on_host(const std::vector<at::Tensor>& rows) {
+  std::vector<std::int64_t> shape = {std::ssize(rows)};
+  for (const std::int64_t size : rows.front().sizes()) shape.push_back(size);
+  at::Tensor all = at::empty(shape, rows.front().options().device(at::kCPU));
+  for (std::size_t i = 0; i < rows.size(); ++i) all[static_cast<std::int64_t>(i)].copy_(rows[i]);
+  return all;
 }
 
 }  // namespace
@@ -67,13 +77,13 @@ std::vector<step::NamedTensor> VirtualExecutor::save() {
   state.push_back({"ps.workers.values", values});
   state.push_back({"ps.clock", at::tensor(at::ArrayRef<std::int64_t>({loop_.now().count(), loop_.planned(), busy_.count(), iterations_}))});
   const auto keep = [&](const char* name, const std::vector<at::Tensor>& rows) {
-    if (!rows.empty()) state.push_back({.name = name, .tensor = at::stack(rows), .copied = true});
+    if (!rows.empty()) state.push_back({.name = name, .tensor = stacked_on_host(rows), .copied = true});
   };
   keep("ps.workers.gradients", gradients), keep("ps.workers.batch_statistics", batches), keep(kStatistics, runnings);
   if (skipped.any().item<bool>()) state.push_back({kSkipped, skipped});
   keep("ps.workers.replicas", replicas), keep(kMomentum, momenta);
   keep("ps.workers.momentum_before", momenta_before);
-  if (apart_) state.push_back({.name = "ps.parameters", .tensor = tensors().parameters().clone(), .copied = true});
+  if (apart_) state.push_back({.name = "ps.parameters", .tensor = tensor::host_copy(tensors().parameters()), .copied = true});
   return state;
 }
 

@@ -95,8 +95,8 @@ void Round::complete() {
   std::erase_if(entries_, [](const Entry& one) { return one.key.number < 0; });
 }
 
-bool Round::any() const {
-  return std::ranges::any_of(entries_, [](const Entry& one) { return one.gradient != nullptr; });
+std::int64_t Round::pushed() const {
+  return std::ranges::count_if(entries_, [](const Entry& one) { return one.gradient != nullptr; });
 }
 
 bool Round::has(std::int64_t number) const {

@@ -49,7 +49,7 @@ class Round {
   Last last() const;
   /// The update has been made. Minibatches that were reported but not pushed belong to the next one.
   void complete();
-  bool any() const;  // contributions
+  std::int64_t pushed() const;  // how many gradients wait for the update
   bool has(std::int64_t number) const;
 
   // ---- for a checkpoint

@@ -285,7 +285,7 @@ void Server::gather(float* gradient, const Arrival& arrival, const Round::Key& k
 
 void Server::apply_gathered(int count, float rate) {
   if (in_rounds_) {
-    if (!round_.any()) return;  // a damaged checkpoint said otherwise
+    if (round_.pushed() == 0) return;  // a damaged checkpoint said otherwise
     round_.add_up(setup_.place, gathered_.get());
     round_.blend(setup_.place, statistics_.get(), static_cast<float>(config_.norm_share));
     last_gathered_ = round_.last().worker, rate = round_.last().rate;  // not those of the last to arrive

@@ -140,9 +140,7 @@ class Server {
   enum class InProgress { left_out, missing, present };
   /// ConfigError if they do not fit, or if those arrays are needed and missing; then nothing has changed.
   void load(std::span<const std::int64_t> numbers, std::span<const UpdateRule::State> rule_state, InProgress progress);
-  std::size_t workers() const { return workers_.size(); }
-  /// The array that the rule keeps for a worker.
-  static std::string kept_name(std::size_t worker) { return "kept." + std::to_string(worker); }
+  static constexpr const char* kKept = "kept.";  // begins the name of the array that the rule keeps for a worker
   /// That of a worker which this server no longer has: its part in what the rule keeps goes. Overwrites it.
   void forget_kept(float* kept);
   /// The minibatches that were handled; empty if pushes are not numbered. Load it before arrays(), to which it may add.

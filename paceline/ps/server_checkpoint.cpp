@@ -1,8 +1,11 @@
 // The state of a server in a checkpoint, and how another server restores it.
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "paceline/base/error.h"
+#include "paceline/base/log.h"
+#include "paceline/base/text.h"
 #include "paceline/ps/server.h"
 
 namespace paceline::ps {
@@ -31,7 +34,7 @@ std::vector<Server::Array> Server::arrays() {
   for (Array& held : round_.arrays()) result.push_back(std::move(held));
   for (std::size_t m = 0; m < workers_.size(); ++m) {
     add("pulled." + std::to_string(m), workers_[m].pulled, length());
-    add(kept_name(m), workers_[m].kept, length());
+    add(kKept + std::to_string(m), workers_[m].kept, length());
     add("answer." + std::to_string(m), workers_[m].answer, length());
   }
   return result;
@@ -70,19 +73,18 @@ void Server::load(std::span<const std::int64_t> numbers, std::span<const UpdateR
     const std::int64_t steps = next_count();
     staleness[steps] = next_count();
   }
-  // Other workers start over with the server's present parameters.
-  const bool same_workers = next() == std::ssize(workers_) && progress != InProgress::left_out;
-  const auto before = consistency_->save();
-  Round round = round_;
   std::vector<std::int64_t> pulled;
-  std::int64_t gathered_count = 0, last_gathered = 0, last_rate = 0;
-  if (same_workers) {
-    for (std::size_t i = 0; i < workers_.size(); ++i) pulled.push_back(next_count());
-    gathered_count = next_count(), last_gathered = next(), last_rate = next();
-    auto rest = numbers.subspan(at);
-    if (!round.read(rest) || ((gathered_count > 0 || round.any()) && progress != InProgress::present)) throw damaged;
-    consistency_->load(rest);
-  }
+  for (std::int64_t workers = next_count(); workers > 0; --workers) pulled.push_back(next_count());
+  // Other workers start over with the server's present parameters.
+  const bool same_workers = std::ssize(pulled) == std::ssize(workers_) && progress != InProgress::left_out;
+  const std::int64_t gathered_count = next_count(), last_gathered = next(), last_rate = next();
+  auto rest = numbers.subspan(at);
+  Round round = round_;
+  if (!round.read(rest)) throw damaged;
+  const std::int64_t waiting = gathered_count + round.pushed();  // gradients, for an update
+  if (same_workers && waiting > 0 && progress != InProgress::present) throw damaged;
+  const auto before = consistency_->save();
+  if (same_workers) consistency_->load(rest);
   try {
     rule_->load(rule_state);
   } catch (const ConfigError&) {
@@ -91,13 +93,18 @@ void Server::load(std::span<const std::int64_t> numbers, std::span<const UpdateR
   }
   version_ = version, dropped_ = dropped, refused_ = refused;
   staleness_ = std::move(staleness);
-  if (!same_workers) return;
+  if (!same_workers) {
+    if (waiting > 0 && setup_.begin == 0)  // said once, by the first server
+      log::warning("the checkpoint was written within a round: the {} that it had are left out, since the workers or servers are others",
+                   plural(waiting, "gradient"));
+    return;
+  }
   for (std::size_t i = 0; i < workers_.size(); ++i) workers_[i].pulled_version = pulled[i];
   gathered_count_ = gathered_count;
   round_ = std::move(round);
   last_gathered_ = static_cast<int>(std::clamp<std::int64_t>(last_gathered, 0, std::ssize(workers_) - 1));
   last_rate_ = std::bit_cast<float>(static_cast<std::int32_t>(last_rate));
-  if ((gathered_count_ > 0 || round_.any()) && !gathered_) gathered_ = setup_.allocate(length());
+  if (waiting > 0 && !gathered_) gathered_ = setup_.allocate(length());
 }
 
 void Server::forget_kept(float* kept) {
@@ -120,7 +127,8 @@ void Server::load_ledger(std::span<const std::int64_t> saved) {
   if (saved.empty()) return;
   ledger_.load(saved);
   for (std::size_t m = 0; m < saved.size(); ++m) {
-    if (saved[m] == 0) continue;
+    if (saved[m] == 0 || std::cmp_greater_equal(m, setup_.workers))
+      continue;  // nobody will ask for what was answered to a worker that is gone
     Worker& answered = worker(static_cast<int>(m));
     answered.answered = saved[m];
     if (!answered.answer) answered.answer = setup_.allocate(length());

@@ -10,6 +10,7 @@
 #include "paceline/comm/engine.h"
 #include "paceline/data_parallel/exchange_memory.h"
 #include "paceline/data_parallel/per_worker.h"
+#include "paceline/tensor/host_copy.h"
 
 namespace paceline::strategies {
 namespace {
@@ -103,7 +104,7 @@ step::StepResult Replicas::step(const step::Batch& batch, const step::Point& poi
 }
 
 void Replicas::agree() {
-  own_ = parameters().clone();
+  own_ = tensor::host_copy(parameters());
   meeting_->agree();
   statistics_.agree();
   context_.model.refresh();
@@ -130,7 +131,7 @@ std::vector<step::NamedTensor> Replicas::save() {
   // from it.
   for (std::size_t i = 0; i < updater_.buffers().size(); ++i) {
     at::Tensor buffer = updater_.buffers()[i];
-    own_moments_.push_back(buffer.clone());
+    own_moments_.push_back(tensor::host_copy(buffer));
     add_copy(fmt::format("workers.optim.{}", i), own_moments_.back());
     data_parallel::average_rows(comm, buffer);
   }

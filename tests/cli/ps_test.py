@@ -204,9 +204,9 @@ class Processes(unittest.TestCase):
         self.check_against_undisturbed(disturbed)
         self.assertEqual(disturbed["server"]["updates"], disturbed["steps"])
 
-    def small(self, workers, *words):
-        result = run("run", "--grace", "2", "--servers", "1", "--workers", str(workers), "--", "train", "model.network=mlp", "model.hidden=[8]",
-                     "data.shape=[1,8,8]", "data.batch=24", "data.test_samples=24", "train.threads=1", "optim.momentum=0", "--json",
+    def small(self, workers, *words, servers=1):
+        result = run("run", "--grace", "2", "--servers", str(servers), "--workers", str(workers), "--", "train", "model.network=mlp",
+                     "model.hidden=[8]", "data.shape=[1,8,8]", "data.batch=24", "data.test_samples=24", "train.threads=1", "optim.momentum=0", "--json",
                      "train.runs=" + self.folder.name, *words)
         if "built without gRPC" in result.stderr or "libgrpc" in result.stderr:
             self.skipTest("this build has no gRPC")
@@ -264,14 +264,21 @@ class Processes(unittest.TestCase):
         self.assertEqual((resumed["steps"], resumed["state_hash"]), (30, whole["state_hash"]))
 
     def test_servers_of_a_resumed_run_die_and_nothing_is_lost(self):
-        first = self.small(2, "strategy.name=asgd", "data.train_samples=4800", "train.epochs=2", "train.steps=100", "train.name=first")
+        for before, after in ((1, 1), (2, 1), (1, 2)):  # of other numbers, server 0 reads its own range of the same checkpoint twice
+            with self.subTest(before=before, after=after):
+                self.check_a_resumed_run(before, after, f"first-{before}-{after}")
+
+    def check_a_resumed_run(self, before, after, name):
+        first = self.small(2, "strategy.name=asgd", "data.train_samples=4800", "train.epochs=2", "train.steps=100", "train.name=" + name,
+                           servers=before)
         self.assertEqual(first.returncode, 0, first.stderr[-3000:])
-        job = subprocess.Popen([PACELINE, "run", "--servers", "1", "--workers", "2", "--max-restarts", "9", "--only-rank-output", "0", "--",
-                                "train", "--resume", os.path.join(self.folder.name, "first"), "train.steps=700", "ps.replica=true", "ps.snapshot_s=1000",
-                                "train.checkpoint_share=0", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        job = subprocess.Popen([PACELINE, "run", "--servers", str(after), "--workers", "2", "--max-restarts", "9", "--only-rank-output", "0", "--",
+                                "train", "--resume", os.path.join(self.folder.name, name), "train.steps=700", "ps.replica=true",
+                                "ps.snapshot_s=1000", "train.checkpoint_share=0", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(job.kill)
         deadline = time.time() + 60  # a push is 4 bytes for each of 610 parameters, and something more
-        while time.time() < deadline and job.poll() is None and self.written(0) < 100 * 2440:
+        begun = self.written(0)
+        while time.time() < deadline and job.poll() is None and self.written(0) - begun < 100 * 2440 / after:
             time.sleep(0.002)
         os.kill(self.find(job, "PACELINE_SERVER", "0")[0], signal.SIGKILL)
         out, err = job.communicate(timeout=100)

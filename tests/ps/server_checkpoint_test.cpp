@@ -107,6 +107,46 @@ TEST(ServerCheckpoint, ServesAnotherNumberOfWorkers) {
     }
 }
 
+// Where nobody waits in a round nothing is lost, and nothing is said; of several servers one says it.
+TEST(ServerCheckpoint, TellsOtherWorkersWhatARoundLost) {
+  const auto said = [](std::string_view script, int workers, std::int64_t begin) {
+    const PsConfig config = server_of("average", "bsp");
+    Player before(config, kHeavyBall, 3, begin), after(config, kHeavyBall, workers, begin);
+    before.play(script);
+    testing::internal::CaptureStderr();
+    before.hand_over_to(after);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(said("ABCab", 2, 0), testing::HasSubstr("2 gradients"));
+  EXPECT_EQ(said("ABCab", 3, 0), "");
+  EXPECT_EQ(said("ABCabc", 2, 0), "");
+  EXPECT_EQ(said("ABCab", 2, kTensors[3].offset), "");
+  const PsConfig group = server_of("gap_aware", "k_async", 2);
+  Player before(group, kHeavyBall), after(group, kHeavyBall, 2);
+  before.play("ABCa");
+  testing::internal::CaptureStderr();
+  before.hand_over_to(after);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("1 gradient "));
+}
+
+// Answers are kept for workers whose connection broke before theirs arrived.
+TEST(ServerCheckpoint, KeepsNoAnswersForWorkersThatAreGone) {
+  PsConfig config = server_of("easgd");
+  Player before(config, kHeavyBall), fewer(config, kHeavyBall, 2);
+  before.play("ABC");
+  for (const int worker : {0, 1, 2}) {
+    Floats replica = before.gradient();
+    before.server().push(worker, replica.data(), {.number = worker + 1});
+  }
+  const auto answers = [](Server& server) {
+    return std::ranges::count_if(server.arrays(), [](const Server::Array& array) { return array.name.starts_with("answer."); });
+  };
+  ASSERT_EQ(answers(before.server()), 3);
+  fewer.server().load_ledger(before.server().ledger());
+  EXPECT_EQ(answers(fewer.server()), 2);
+  EXPECT_TRUE(fewer.server().handled(3)) << "its minibatch counts all the same";
+}
+
 TEST(ServerCheckpoint, RefusesDamagedNumbers) {
   Player player(server_of("lc_asgd"), kHeavyBall);
   player.play(kScript);

@@ -13,6 +13,7 @@
 #include "paceline/nn/graph_module.h"
 #include "paceline/step/boxes.h"
 #include "paceline/strategies/registry.h"
+#include "paceline/tensor/recorded.h"
 
 namespace paceline::strategies {
 
@@ -25,6 +26,7 @@ struct Settings {
   std::vector<std::int64_t> hidden = {19};
   comm::CommConfig comm = {};
   central::Settings servers = {};  // of strategies with a parameter server
+  c10::Device device{c10::kCPU};
 };
 
 /// What a checkpoint keeps: the agreed parameters and the strategy's state.
@@ -36,7 +38,8 @@ struct Saved {
 
 class TestWorker {
  public:
-  TestWorker(comm::Communicator& comm, const Settings& settings) : comm_(comm), settings_(settings), module_(graph(), options(comm)) {
+  TestWorker(comm::Communicator& comm, const Settings& settings)
+      : comm_(comm), settings_(settings), module_(graph(), options(comm, settings.device)) {
     settings_.strategy.name = resolve(settings_.strategy.name, comm.size());
     strategy_ = make_strategy({settings_.strategy, {}, settings_.servers}, {.model = module_,
                                                                             .optim = settings_.optim,
@@ -54,7 +57,8 @@ class TestWorker {
     shape.insert(shape.end(), module_.graph().input().begin(), module_.graph().input().end());
     const std::int64_t count = at::empty(shape).numel(), place = step * 31 + comm_.rank();
     const at::Tensor values = ((at::arange(count, at::kDouble) + static_cast<double>(613 * place)) * 0.731).sin() * 1.4;
-    return {values.to(at::kFloat).reshape(shape), at::remainder(at::arange(samples, at::kLong) * 3 + place, 4), samples * comm_.size()};
+    return {values.to(settings_.device, at::kFloat).reshape(shape),
+            at::remainder(at::arange(samples, at::kLong) * 3 + place, 4).to(settings_.device), samples * comm_.size()};
   }
 
   void train(std::int64_t first, std::int64_t last, double rate = 0.1) {
@@ -87,16 +91,18 @@ class TestWorker {
     config.classes = 4;
     return graph::make_graph(config);
   }
-  static nn::GraphModule::Options options(comm::Communicator& comm) {
+  static nn::GraphModule::Options options(comm::Communicator& comm, c10::Device device) {
     nn::GraphModule::Options made;
     made.seed = 3;
-    made.allocate = data_parallel::allocate_from(comm);
+    made.device = device;
+    if (device.is_cpu()) made.allocate = data_parallel::allocate_from(comm);
     return made;
   }
 
   comm::Communicator& comm_;
   comm::Mesh mesh_{comm_};
   Settings settings_;
+  tensor::OwnStream stream_{settings_.device};
   nn::GraphModule module_;
   observe::Bus bus_;
   SteadyClock clock_;

@@ -19,6 +19,7 @@ constexpr double kScratch = 1.5e6;  // of collectives and headers, whatever the 
 struct MemoryCase {
   std::string strategy;
   std::string executor = {};  // of a parameter server, which looks like one worker; empty: there is none
+  bool gpu = false;           // the copy is in host memory all the same
   int ranks() const { return executor.empty() ? kWorkers : 1; }
 };
 
@@ -26,6 +27,7 @@ strategies::Settings settings_of(const MemoryCase& test) {
   strategies::Settings settings;
   settings.strategy.name = test.strategy;
   settings.optim.name = "adam";
+  if (test.gpu) settings.device = c10::Device(c10::kCUDA, 0);
   settings.hidden = {1400, 1400};  // 8 MB of parameters: enough for each worker to write its part
   if (test.executor.empty()) return settings;
   central::Settings& servers = settings.servers;
@@ -81,10 +83,16 @@ std::vector<MemoryCase> cases() {
   for (const auto& row : strategies::strategies())
     for (const char* executor : {"threads", "virtual"})
       if (row.make.centralised()) all.push_back({std::string(row.key), executor});
+  if (!at::hasCUDA()) return all;
+  for (MemoryCase test : std::vector<MemoryCase>(all)) {
+    if (test.strategy == "ad_psgd") continue;  // its workers exchange messages in host memory
+    test.gpu = true;
+    all.push_back(test);
+  }
   return all;
 }
 INSTANTIATE_TEST_SUITE_P(Of, CheckpointMemory, testing::ValuesIn(cases()), [](const auto& test) {
-  return test.param.strategy + (test.param.executor.empty() ? "" : "_" + test.param.executor);
+  return test.param.strategy + (test.param.executor.empty() ? "" : "_" + test.param.executor) + (test.param.gpu ? "_Gpu" : "");
 });
 
 }  // namespace
