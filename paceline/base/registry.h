@@ -4,6 +4,7 @@
 // the conformance tests. There is no registration at run time, so the table in a folder's registry.cpp is complete.
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -37,11 +38,10 @@ std::vector<Listing> listing(std::span<const Entry<Make>> table) {
 /// The row with this key. Throws ConfigError that names the nearest key.
 template <class Make>
 const Entry<Make>& find(std::span<const Entry<Make>> table, std::string_view what, std::string_view key) {
+  const auto found = std::ranges::find(table, key, &Entry<Make>::key);  // allocates nothing: collectives ask at every call
+  if (found != table.end()) return *found;
   std::vector<std::string_view> keys;
-  for (const auto& entry : table) {
-    if (entry.key == key) return entry;
-    keys.push_back(entry.key);
-  }
+  for (const auto& entry : table) keys.push_back(entry.key);
   throw ConfigError(unknown_message(what, key, keys));
 }
 
