@@ -47,18 +47,18 @@ std::vector<std::unique_ptr<Communicator>> local_group(int size, const CommConfi
   config.check_for(size);
   auto memory = std::make_shared<ThreadMemory>();
   const std::shared_ptr<Store> store = memory_store();
-  shared::SharedEndpoint::Plan plan{.engine = "local",
-                                    .host_ranks = {},
-                                    .hosts = shared::emulated_hosts(size, with_hosts(config).per_host),
-                                    .cores = usable_cores(),
-                                    .block = {}};
-  for (int i = 0; i < size; ++i) plan.host_ranks.push_back(i);
-  plan.block = memory->allocate_block(shared::SharedEndpoint::block_bytes(plan.hosts), size);
+  shared::SharedEndpoint::Agreement agreement{.engine = "local",
+                                              .host_ranks = {},
+                                              .hosts = shared::emulated_hosts(size, with_hosts(config).per_host),
+                                              .cores = usable_cores(),
+                                              .block = {}};
+  for (int i = 0; i < size; ++i) agreement.host_ranks.push_back(i);
+  agreement.block = memory->allocate_block(shared::SharedEndpoint::block_bytes(agreement.hosts), size);
   std::vector<std::unique_ptr<Communicator>> group;
   group.reserve(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank)
     group.push_back(
-        decorated(communicator_over(std::make_unique<shared::SharedEndpoint>(plan, rank, memory), config, store), config, store));
+        decorated(communicator_over(std::make_unique<shared::SharedEndpoint>(agreement, rank, memory), config, store), config, store));
   return group;
 }
 

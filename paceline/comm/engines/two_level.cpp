@@ -19,7 +19,7 @@ using shared::picked;
 int at(const std::vector<int>& values, int index) { return values[static_cast<std::size_t>(index)]; }
 
 /// A group of ranks: which of them are this rank's neighbours on its host, and their numbers in each of the groups involved.
-struct Plan {
+struct Membership {
   std::string engine;
   int rank = 0;
   int cores = 0;  // of all ranks of this machine together
@@ -51,13 +51,14 @@ struct Plan {
 using Tell = std::function<std::vector<Location>(Location own)>;
 
 /// The neighbours as a group. The first of them provides the block.
-std::unique_ptr<Group> meet_host(const Plan& plan, const std::shared_ptr<HostMemory>& memory, const Tell& tell) {
-  const std::vector<int> ranks = plan.neighbours();
+std::unique_ptr<Group> meet_host(const Membership& membership, const std::shared_ptr<HostMemory>& memory, const Tell& tell) {
+  const std::vector<int> ranks = membership.neighbours();
   Location block;
   const auto count = static_cast<int>(ranks.size());
-  if (ranks.front() == plan.rank) block = memory->allocate_block(shared::Block::bytes(count), count);
+  if (ranks.front() == membership.rank) block = memory->allocate_block(shared::Block::bytes(count), count);
   block = tell(block)[static_cast<std::size_t>(ranks.front())];
-  return std::make_unique<Group>(at(plan.seats(), plan.rank), picked(plan.memory_ranks, ranks), plan.cores, memory, memory->address(block));
+  return std::make_unique<Group>(at(membership.seats(), membership.rank), picked(membership.memory_ranks, ranks), membership.cores, memory,
+                                 memory->address(block));
 }
 
 /// Messages to neighbours go through memory, others over the network.
@@ -83,12 +84,12 @@ class Fork final : public Transport {
 /// Sleeps where the neighbours can wake it, for as long as the network needs no attention.
 class ForkWaiter final : public Waiter {
  public:
-  ForkWaiter(Group& host, const Plan& plan, Network* network)
+  ForkWaiter(Group& host, const Membership& membership, Network* network)
       : host_(host),
-        seats_(plan.seats()),
+        seats_(membership.seats()),
         network_(network),
-        spins_(plan.has_cores(1) ? host.spins() : 0),
-        has_core_for_helper_(plan.has_cores(2)) {
+        spins_(membership.has_cores(1) ? host.spins() : 0),
+        has_core_for_helper_(membership.has_cores(2)) {
     if (network) host.keep_helpers_awake();
   }
 
@@ -124,17 +125,17 @@ class ForkWaiter final : public Waiter {
 
 class TwoLevelEndpoint final : public Endpoint {
  public:
-  TwoLevelEndpoint(Plan plan, std::unique_ptr<Group> host, std::unique_ptr<Network> network)
-      : plan_(std::move(plan)),
+  TwoLevelEndpoint(Membership membership, std::unique_ptr<Group> host, std::unique_ptr<Network> network)
+      : membership_(std::move(membership)),
         host_(std::move(host)),
         network_(std::move(network)),
-        transport_(*host_, plan_.seats(), network_.get()),
-        waiter_(*host_, plan_, network_.get()) {}
+        transport_(*host_, membership_.seats(), network_.get()),
+        waiter_(*host_, membership_, network_.get()) {}
 
-  std::string engine() const override { return plan_.engine; }
-  int rank() const override { return plan_.rank; }
-  int size() const override { return plan_.size(); }
-  const std::vector<int>& hosts() const override { return plan_.places.hosts; }
+  std::string engine() const override { return membership_.engine; }
+  int rank() const override { return membership_.rank; }
+  int size() const override { return membership_.size(); }
+  const std::vector<int>& hosts() const override { return membership_.places.hosts; }
   Transport& transport() override { return transport_; }
   Waiter& waiter() override { return waiter_; }
   Group* host_group() override { return host_.get(); }
@@ -142,7 +143,7 @@ class TwoLevelEndpoint final : public Endpoint {
   std::unique_ptr<Endpoint> split(const std::vector<int>& members, Communicator& via) override;
 
  private:
-  Plan plan_;
+  Membership membership_;
   std::unique_ptr<Group> host_;
   std::unique_ptr<Network> network_;  // null if all ranks are on one host
   Fork transport_;
@@ -151,11 +152,11 @@ class TwoLevelEndpoint final : public Endpoint {
 
 std::unique_ptr<Endpoint> TwoLevelEndpoint::split(const std::vector<int>& members, Communicator& via) {
   const int place = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
-  Plan plan{plan_.engine,
-            place,
-            plan_.cores,
-            {picked(plan_.places.machines, members), picked(plan_.places.hosts, members)},
-            picked(plan_.memory_ranks, members)};
+  Membership membership{membership_.engine,
+                        place,
+                        membership_.cores,
+                        {picked(membership_.places.machines, members), picked(membership_.places.hosts, members)},
+                        picked(membership_.memory_ranks, members)};
   const Tell tell = [&](Location own) {
     std::vector<std::int64_t> words(static_cast<std::size_t>(2 * size()));
     const auto word = [&](int peer) { return words.data() + 2 * peer; };
@@ -166,9 +167,9 @@ std::unique_ptr<Endpoint> TwoLevelEndpoint::split(const std::vector<int>& member
     for (int member : members) all.push_back({static_cast<std::uint64_t>(word(member)[0]), static_cast<std::uint64_t>(word(member)[1])});
     return all;
   };
-  auto host = meet_host(plan, host_->shared_host(), tell);
+  auto host = meet_host(membership, host_->shared_host(), tell);
   auto network = network_ ? network_->split(members, via, *host) : nullptr;
-  return std::make_unique<TwoLevelEndpoint>(std::move(plan), std::move(host), std::move(network));
+  return std::make_unique<TwoLevelEndpoint>(std::move(membership), std::move(host), std::move(network));
 }
 
 }  // namespace
@@ -176,12 +177,13 @@ std::unique_ptr<Endpoint> TwoLevelEndpoint::split(const std::vector<int>& member
 std::unique_ptr<Endpoint> two_level(const std::string& engine, const CommConfig& config, const World& world,
                                     const shared::Exchange& exchange, const ConnectNetwork& connect) {
   const shared::Neighbours found = shared::meet_neighbours(world.rank, exchange, [](int) { return 0; });
-  Plan plan{engine, world.rank, world.cores, {found.hosts, found.hosts}, std::vector<int>(static_cast<std::size_t>(world.size), -1)};
+  Membership membership{
+      engine, world.rank, world.cores, {found.hosts, found.hosts}, std::vector<int>(static_cast<std::size_t>(world.size), -1)};
   // An emulated host never extends beyond its machine.
   const std::vector<int> emulated = shared::emulated_hosts(world.size, config.per_host);
-  for (int peer = 0; peer < world.size; ++peer) plan.places.hosts[static_cast<std::size_t>(peer)] += world.size * at(emulated, peer);
+  for (int peer = 0; peer < world.size; ++peer) membership.places.hosts[static_cast<std::size_t>(peer)] += world.size * at(emulated, peer);
   for (std::size_t place = 0; place < found.ranks.size(); ++place)
-    plan.memory_ranks[static_cast<std::size_t>(found.ranks[place])] = static_cast<int>(place);
+    membership.memory_ranks[static_cast<std::size_t>(found.ranks[place])] = static_cast<int>(place);
 
   const Tell tell = [&](Location own) {
     std::vector<Location> all;
@@ -192,9 +194,9 @@ std::unique_ptr<Endpoint> two_level(const std::string& engine, const CommConfig&
     }
     return all;
   };
-  auto host = meet_host(plan, found.memory, tell);
-  auto network = host->size() == world.size ? nullptr : connect(plan.places, *host);
-  return std::make_unique<TwoLevelEndpoint>(std::move(plan), std::move(host), std::move(network));
+  auto host = meet_host(membership, found.memory, tell);
+  auto network = host->size() == world.size ? nullptr : connect(membership.places, *host);
+  return std::make_unique<TwoLevelEndpoint>(std::move(membership), std::move(host), std::move(network));
 }
 
 }  // namespace paceline::comm

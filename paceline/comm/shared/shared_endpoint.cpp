@@ -48,31 +48,31 @@ std::vector<int> emulated_hosts(int size, std::int64_t per_host) {
 
 std::int64_t SharedEndpoint::block_bytes(const std::vector<int>& hosts) { return host_offset(hosts, std::numeric_limits<int>::max()); }
 
-SharedEndpoint::SharedEndpoint(Plan plan, int rank, std::shared_ptr<HostMemory> memory)
-    : plan_(std::move(plan)),
+SharedEndpoint::SharedEndpoint(Agreement agreement, int rank, std::shared_ptr<HostMemory> memory)
+    : agreement_(std::move(agreement)),
       memory_(std::move(memory)),
-      everyone_(std::make_unique<Group>(rank, plan_.host_ranks, plan_.cores, memory_, memory_->address(plan_.block))),
+      everyone_(std::make_unique<Group>(rank, agreement_.host_ranks, agreement_.cores, memory_, memory_->address(agreement_.block))),
       mailbox_(*everyone_) {
-  if (!several(plan_.hosts)) return;
-  const int host = plan_.hosts[static_cast<std::size_t>(rank)];
-  const std::vector<int> neighbours = ranks_of(plan_.hosts, host);
-  std::byte* block = memory_->address(plan_.block) + host_offset(plan_.hosts, host);
-  host_ = std::make_unique<Group>(place_in(neighbours, rank), picked(plan_.host_ranks, neighbours), plan_.cores, memory_, block);
+  if (!several(agreement_.hosts)) return;
+  const int host = agreement_.hosts[static_cast<std::size_t>(rank)];
+  const std::vector<int> neighbours = ranks_of(agreement_.hosts, host);
+  std::byte* block = memory_->address(agreement_.block) + host_offset(agreement_.hosts, host);
+  host_ = std::make_unique<Group>(place_in(neighbours, rank), picked(agreement_.host_ranks, neighbours), agreement_.cores, memory_, block);
   host_->ring_in(*everyone_, neighbours);
 }
 
 std::unique_ptr<Endpoint> SharedEndpoint::split(const std::vector<int>& members, Communicator& via) {
-  Plan plan{plan_.engine, picked(plan_.host_ranks, members), picked(plan_.hosts, members), plan_.cores, {}};
+  Agreement agreement{agreement_.engine, picked(agreement_.host_ranks, members), picked(agreement_.hosts, members), agreement_.cores, {}};
   // The first member of each group provides the block and tells the others.
   std::vector<std::int64_t> places(static_cast<std::size_t>(2 * size()));
   const std::size_t own = 2 * static_cast<std::size_t>(rank()), first = 2 * static_cast<std::size_t>(members.front());
   if (members.front() == rank()) {
-    const Location block = memory_->allocate_block(block_bytes(plan.hosts), static_cast<int>(members.size()));
+    const Location block = memory_->allocate_block(block_bytes(agreement.hosts), static_cast<int>(members.size()));
     places[own] = static_cast<std::int64_t>(block.file), places[own + 1] = static_cast<std::int64_t>(block.offset);
   }
   via.run(all_gather(places));
-  plan.block = {static_cast<std::uint64_t>(places[first]), static_cast<std::uint64_t>(places[first + 1])};
-  return std::make_unique<SharedEndpoint>(std::move(plan), place_in(members, rank()), memory_);
+  agreement.block = {static_cast<std::uint64_t>(places[first]), static_cast<std::uint64_t>(places[first + 1])};
+  return std::make_unique<SharedEndpoint>(std::move(agreement), place_in(members, rank()), memory_);
 }
 
 }  // namespace paceline::comm::shared

@@ -10,7 +10,7 @@ class SharedEndpoint final : public Endpoint {
  public:
   /// What all ranks of a group agree on. `hosts[i]` is the host of rank i: if there are several, a cluster is being emulated on one
   /// machine, and memory counts as shared only within a host.
-  struct Plan {
+  struct Agreement {
     std::string engine;
     std::vector<int> host_ranks;  // the number of rank i in the memory
     std::vector<int> hosts;
@@ -19,12 +19,12 @@ class SharedEndpoint final : public Endpoint {
   };
   static std::int64_t block_bytes(const std::vector<int>& hosts);
 
-  SharedEndpoint(Plan plan, int rank, std::shared_ptr<HostMemory> memory);
+  SharedEndpoint(Agreement agreement, int rank, std::shared_ptr<HostMemory> memory);
 
-  std::string engine() const override { return plan_.engine; }
+  std::string engine() const override { return agreement_.engine; }
   int rank() const override { return everyone_->rank(); }
   int size() const override { return everyone_->size(); }
-  const std::vector<int>& hosts() const override { return plan_.hosts; }
+  const std::vector<int>& hosts() const override { return agreement_.hosts; }
   Transport& transport() override { return mailbox_; }
   Waiter& waiter() override { return *everyone_; }
   Group* host_group() override { return host_ ? host_.get() : everyone_.get(); }
@@ -32,7 +32,7 @@ class SharedEndpoint final : public Endpoint {
   Memory allocate(std::int64_t bytes) override { return memory_->allocate(bytes); }
 
  private:
-  Plan plan_;
+  Agreement agreement_;
   std::shared_ptr<HostMemory> memory_;
   std::unique_ptr<Group> everyone_, host_;  // host_: only if there are several hosts
   Mailbox mailbox_;
