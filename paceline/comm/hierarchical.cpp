@@ -18,33 +18,33 @@ Hierarchical::Hierarchical(Transport& transport, Scratch& scratch, shared::Group
 }
 
 bool Hierarchical::advance() {
-  using Stage = Lane::Stage;
+  using Phase = Lane::Phase;
   for (bool moved = true; moved;) {
     moved = false;
     for (std::size_t i = 0; i < lanes_.size(); ++i) {
       Lane& lane = lanes_[i];
-      if (lane.stage == Stage::across && lane.across->advance()) lane.stage = Stage::gather;
-      const bool is_inside = lane.stage == Stage::gather || lane.stage == Stage::scatter;
+      if (lane.phase == Phase::across && lane.across->advance()) lane.phase = Phase::gather;
+      const bool is_inside = lane.phase == Phase::gather || lane.phase == Phase::scatter;
       if (!is_inside || turn_ != i || !advance_inside(lane)) continue;
       turn_ = (turn_ + 1) % lanes_.size();
       moved = true;
     }
   }
-  return std::ranges::all_of(lanes_, [](const Lane& lane) { return lane.stage == Stage::done; });
+  return std::ranges::all_of(lanes_, [](const Lane& lane) { return lane.phase == Phase::done; });
 }
 
 /// True once the lane's turn is over.
 bool Hierarchical::advance_inside(Lane& lane) {
-  using Stage = Lane::Stage;
+  using Phase = Lane::Phase;
   using Kind = Operation::Kind;
-  if (lane.stage == Stage::gather) {
+  if (lane.phase == Phase::gather) {
     if (!lane.inside) lane.inside.emplace(inside(lane, Kind::all_gather));
     if (!lane.inside->advance()) return false;
     lane.inside.reset();
     lane.chunk += static_cast<std::int64_t>(lanes_.size());
-    lane.stage = lane.chunk < chunks_ ? Stage::scatter : Stage::done;
+    lane.phase = lane.chunk < chunks_ ? Phase::scatter : Phase::done;
   }
-  if (lane.stage == Stage::done) return true;
+  if (lane.phase == Phase::done) return true;
   if (!lane.inside) lane.inside.emplace(inside(lane, Kind::reduce_scatter));
   if (!lane.inside->advance()) return false;
   lane.inside.reset();
@@ -62,7 +62,7 @@ void Hierarchical::step_out(Lane& lane) {
   const Tag tag = first_tag_ + static_cast<Tag>(lane.chunk % kLanes);
   // A mean is divided once, at the end of the exchange between hosts.
   lane.across.emplace(transport_, scratch_, std::move(ring), across, tag, op_.op == ReduceOp::mean ? ranks_ : 1, local, per_host);
-  lane.stage = lane.across->advance() ? Lane::Stage::gather : Lane::Stage::across;
+  lane.phase = lane.across->advance() ? Lane::Phase::gather : Lane::Phase::across;
 }
 
 Buffer Hierarchical::chunk(const Lane& lane) const {
@@ -82,7 +82,7 @@ int Hierarchical::waits_for() const {
   const Lane& inner = lanes_[turn_];
   if (inner.inside) return inner.inside->waits_for();
   for (const Lane& lane : lanes_)
-    if (lane.stage == Lane::Stage::across) return lane.across->waits_for();
+    if (lane.phase == Lane::Phase::across) return lane.across->waits_for();
   return -1;
 }
 

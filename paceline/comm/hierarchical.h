@@ -32,8 +32,8 @@ class Hierarchical final : public Activity {
 
  private:
   struct Lane {
-    enum class Stage { gather, scatter, across, done };
-    Stage stage = Stage::scatter;
+    enum class Phase { gather, scatter, across, done };
+    Phase phase = Phase::scatter;
     std::int64_t chunk = 0;
     std::optional<shared::Direct> inside;
     std::optional<StepRunner> across;
