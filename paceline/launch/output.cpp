@@ -46,53 +46,53 @@ void Output::receive(int rank, Stream stream, std::string_view bytes) {
   if (dropped(rank, stream)) return;
   if (raw(rank)) return write_(stream, bytes);
   const Key key{rank, stream};
-  Lane& lane = lanes_[key];
+  PartialLine& partial = lines_[key];
   while (!bytes.empty()) {
     const std::size_t end = bytes.find_first_of("\r\n");
     const std::string_view text = bytes.substr(0, end);
-    if (lane.overwritten && !text.empty()) {
-      lane.line.clear();
-      lane.overwritten = false;
+    if (partial.overwritten && !text.empty()) {
+      partial.text.clear();
+      partial.overwritten = false;
     }
-    lane.line += text;
-    while (lane.line.size() > kLongestLine) {
-      Lane piece{lane.line.substr(0, kLongestLine)};
-      lane.line.erase(0, kLongestLine);
+    partial.text += text;
+    while (partial.text.size() > kLongestLine) {
+      PartialLine piece{partial.text.substr(0, kLongestLine)};
+      partial.text.erase(0, kLongestLine);
       write_line(key, piece);
     }
     if (end == std::string_view::npos) return;
     if (bytes[end] == '\n') {
-      write_line(key, lane);
+      write_line(key, partial);
     } else {
-      lane.overwritten = true;
-      draw(key, lane);
+      partial.overwritten = true;
+      draw(key, partial);
     }
     bytes.remove_prefix(end + 1);
   }
 }
 
 void Output::end(int rank, Stream stream) {
-  const auto found = lanes_.find({rank, stream});
-  if (found == lanes_.end()) return;
-  if (!found->second.line.empty()) write_line(found->first, found->second);
-  lanes_.erase(found);
+  const auto found = lines_.find({rank, stream});
+  if (found == lines_.end()) return;
+  if (!found->second.text.empty()) write_line(found->first, found->second);
+  lines_.erase(found);
 }
 
-void Output::write_line(Key key, Lane& lane) {
+void Output::write_line(Key key, PartialLine& partial) {
   const auto& [rank, stream] = key;
   if (drawn_ == key) drawn_.reset(), drawing_.clear(), write_(stream, kErase);
-  std::string text = prefix(rank, stream) + lane.line + "\n";
+  std::string text = prefix(rank, stream) + partial.text + "\n";
   if (drawn_ && display(stream).live) text = std::string(kErase) + text;
   write_(stream, text);
   if (drawn_ && display(stream).live) write_(drawn_->second, drawing_);
-  lane = {};
+  partial = {};
 }
 
-void Output::draw(Key key, const Lane& lane) {
+void Output::draw(Key key, const PartialLine& partial) {
   const auto& [rank, stream] = key;
   if (!display(stream).live || (drawn_ && drawn_->first < rank)) return;
   drawn_ = key;
-  drawing_ = std::string(kErase) + prefix(rank, stream) + lane.line;
+  drawing_ = std::string(kErase) + prefix(rank, stream) + partial.text;
   write_(stream, drawing_);
 }
 

@@ -50,8 +50,8 @@ class Output {
   void make_room(const std::function<void()>& write_lines);
 
  private:
-  struct Lane {
-    std::string line;          // what has arrived of it
+  struct PartialLine {
+    std::string text;          // what has arrived of the line
     bool overwritten = false;  // a carriage return was the last byte: the next one starts the line over
   };
   using Key = std::pair<int, Stream>;
@@ -60,13 +60,13 @@ class Output {
   bool raw(int rank) const { return options_.only == rank; }
   bool dropped(int rank, Stream stream) const { return options_.only && *options_.only != rank && stream == Stream::out; }
   std::string prefix(int rank, Stream stream) const;
-  void write_line(Key key, Lane& lane);
-  void draw(Key key, const Lane& lane);
+  void write_line(Key key, PartialLine& partial);
+  void draw(Key key, const PartialLine& partial);
   void log(int rank, std::string_view bytes);
 
   OutputOptions options_;
   Write write_;
-  std::map<Key, Lane> lanes_;
+  std::map<Key, PartialLine> lines_;
   std::map<int, Descriptor> files_;
   std::optional<Key> drawn_;  // the rank whose bar is the last line of the screen
   std::string drawing_;
