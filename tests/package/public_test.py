@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""What is public does not change by accident: the list of installed headers, and every declaration that users may rely on (api.txt).
+"""What is public does not change by accident: the list of installed headers, and every declaration in them (api.txt).
 
     public_test.py              compares
     public_test.py --update     writes both lists anew: then CHANGELOG.md and perhaps the version (paceline/version.h) change too
 """
+import difflib
 import pathlib
 import re
 import subprocess
@@ -14,6 +15,12 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 API = HERE / "api.txt"
 COMPONENTS = ["comm", "data_parallel", "parameter_server", "train", "program"]
+
+
+def installed_headers():
+    """By component, as cmake --install takes them."""
+    text = (ROOT / "cmake/public_headers.cmake").read_text()
+    return {name: re.findall(r"^  (\S+)$", body, re.MULTILINE) for name, body in re.findall(r"set\(PACELINE_HEADERS_(\w+)\n(.*?)\)", text, re.DOTALL)}
 
 
 def plain(text):
@@ -60,7 +67,7 @@ def declarations(text):
                 statement = ""
             else:
                 end = end_of(text, at)
-                is_body = ")" in opened and "=" not in opened.split(")")[-1] and not opened.startswith("enum")
+                is_body = ")" in opened and not re.search(r"\bconcept \w+ =", opened) and "=" not in opened.split(")")[-1] and not opened.startswith("enum")
                 if is_body:
                     record(re.split(r"(?<=\)) : ", opened)[0])  # without what a constructor does with its arguments
                     statement = ""
@@ -80,16 +87,25 @@ def declarations(text):
     return found
 
 
+def macros(text):
+    """Names only: the version's number is tested with the changelog."""
+    return [f"#define {name}" for name in dict.fromkeys(re.findall(r"^\s*#define (\w+)", text, re.MULTILINE))]
+
+
 def api():
-    """What the headers declare that a public header includes itself."""
-    lines, seen = [], set()
-    for component in COMPONENTS:
-        lines.append(f"[{component}]")
-        door = (ROOT / f"paceline/{component}.h").read_text()
-        for header in re.findall(r'^#include "(paceline/\w+/[^"]+)"', door, re.MULTILINE):
-            if header not in seen:
-                seen.add(header)
-                lines += declarations((ROOT / header).read_text())
+    """What the headers declare that a component's header includes itself, which is what users call; then what comes along with these."""
+    doors = {component: re.findall(r'^#include "(paceline/\w+/[^"]+)"', (ROOT / f"paceline/{component}.h").read_text(), re.MULTILINE)
+             for component in COMPONENTS}
+    called, lines, seen = set().union(*doors.values()), [], set()
+    for component, installed in installed_headers().items():
+        along = [header for header in installed if header not in called]
+        for section, headers in ((component, doors[component]), (f"{component}: installed with them", along)):
+            lines.append(f"[{section}]")
+            for header in headers:
+                if header not in seen:
+                    seen.add(header)
+                    text = (ROOT / header).read_text()
+                    lines += macros(text) + declarations(text)
     return "\n".join(lines) + "\n"
 
 
@@ -99,9 +115,9 @@ class Public(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout)
 
     def test_the_declarations_are_those_that_are_committed(self):
-        before, now = API.read_text().splitlines(), api().splitlines()
-        problems = [f"gone:  {line}" for line in before if line not in now] + [f"new:   {line}" for line in now if line not in before]
-        self.assertEqual(problems, [], "what is public has changed; where that is meant: public_test.py --update, and a line in CHANGELOG.md")
+        # In their order too: a struct's members are initialised by it.
+        changes = list(difflib.unified_diff(API.read_text().splitlines(), api().splitlines(), "api.txt", "the headers", lineterm="", n=0))
+        self.assertEqual(changes, [], "what is public has changed; where that is meant: public_test.py --update, and a line in CHANGELOG.md")
 
     def test_every_component_has_a_page(self):
         for component in COMPONENTS:
@@ -120,7 +136,9 @@ class Public(unittest.TestCase):
 class TheTestItself(unittest.TestCase):
     TEXT = """
         #pragma once
+        #define WORD(x) x
         namespace x {
+        template <class T> concept Runs = requires(T& t) { t.run(); };
         class Y;  // declared, not shown
         enum class E { one, two };
         struct S : Base {
@@ -141,8 +159,8 @@ class TheTestItself(unittest.TestCase):
     """
 
     def test_reads_what_is_public(self):
-        self.assertEqual(declarations(self.TEXT), [
-            "x::enum class E { one, two }", "x::struct S : Base {", "x::S::int a = 0", "x::S::std::vector<int> v = {1, 2}", "x::S::explicit S(int b)",
+        self.assertEqual(macros(self.TEXT) + declarations(self.TEXT), [
+            "#define WORD", "x::template <class T> concept Runs = requires(T& t) { t.run(); }", "x::enum class E { one, two }", "x::struct S : Base {", "x::S::int a = 0", "x::S::std::vector<int> v = {1, 2}", "x::S::explicit S(int b)",
             "x::S::virtual void f() const", "x::class C {", "x::C::struct Options {", "x::C::Options::bool on = true",
             "x::C::void run(const Options& options = {})"])
 
