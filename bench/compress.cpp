@@ -53,11 +53,11 @@ struct CodeTimes {
 void measure_coder(const Compressor& compressor, const RangeLayout& layout, std::vector<float>& values, std::vector<float>& sum, int round,
                    CodeTimes& times) {
   const auto coder = compressor.coder({});
-  std::vector<std::byte> code(static_cast<std::size_t>(coder->bound(layout)));  // zeros: the pages are there
-  const compress::Moment moment{.seed = 1, .step = round, .epoch = 100};        // long after any warm-up
+  std::vector<std::byte> code(static_cast<std::size_t>(coder->bound(layout)));    // zeros: the pages are there
+  const compress::CodingContext context{.seed = 1, .step = round, .epoch = 100};  // long after any warm-up
   std::vector<float> again = values;
-  coder->encode(layout, again.data(), moment, code.data());  // so is the coder's own memory
-  times.encode.push_back(seconds_of([&] { times.bytes = coder->encode(layout, values.data(), moment, code.data()); }));
+  coder->encode(layout, again.data(), context, code.data());  // so is the coder's own memory
+  times.encode.push_back(seconds_of([&] { times.bytes = coder->encode(layout, values.data(), context, code.data()); }));
   const std::span<const std::byte> used(code.data(), static_cast<std::size_t>(times.bytes));
   times.decode.push_back(seconds_of([&] { coder->decode_add(layout, used, 0.5f, sum.data()); }));
 }

@@ -59,7 +59,7 @@ struct RangeLayout {
 };
 
 /// What changes from step to step.
-struct Moment {
+struct CodingContext {
   std::uint64_t seed = 0;  // of the run
   int rank = 0;            // of the worker
   std::int64_t step = 0;
@@ -74,7 +74,7 @@ class Coder {
   /// The maximum size of a code of such a range, in bytes.
   virtual std::int64_t bound(const RangeLayout& layout) const = 0;
   /// Writes the code, of at most bound() bytes, and returns its size. `values` becomes the residual.
-  virtual std::int64_t encode(const RangeLayout& layout, float* values, const Moment& moment, std::byte* code) = 0;
+  virtual std::int64_t encode(const RangeLayout& layout, float* values, const CodingContext& context, std::byte* code) = 0;
   /// sum += weight × the decoded values. Throws DataError if the code cannot belong to this layout; never writes outside `sum`.
   virtual void decode_add(const RangeLayout& layout, std::span<const std::byte> code, float weight, float* sum) const = 0;
   /// How codes of M workers become a mean. dense: each worker decodes the M codes of its slice of the range and encodes their mean;

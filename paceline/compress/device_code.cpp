@@ -11,8 +11,8 @@
 namespace paceline::compress {
 namespace {
 
-gpu::Chance chance_of(const Moment& moment) {
-  const Draws draws(moment);
+gpu::Chance chance_of(const CodingContext& context) {
+  const Draws draws(context);
   return {draws.start(), draws.key()};
 }
 
@@ -33,8 +33,8 @@ class BlocksOnGpu final : public DeviceCode {
                .dropped = kDropped};
   }
 
-  std::int64_t encode(float* values, const Moment& moment, std::byte* code, void* stream) override {
-    gpu::encode_blocks(tables_.tables(), levels_, chance_of(moment), values, code, stream);
+  std::int64_t encode(float* values, const CodingContext& context, std::byte* code, void* stream) override {
+    gpu::encode_blocks(tables_.tables(), levels_, chance_of(context), values, code, stream);
     return tables_.code_bytes();
   }
   void decode_add(std::span<const std::byte> code, float weight, float* sum, void* stream) const override {
@@ -55,8 +55,8 @@ class FlagsOnGpu final : public DeviceCode {
         sums_(gpu::allocate(static_cast<std::size_t>(tables_.tables().unit_count) * sizeof(gpu::UnitSums))),
         worths_(gpu::allocate(static_cast<std::size_t>(tables_.tables().part_count) * sizeof(gpu::PartWorth))) {}
 
-  std::int64_t encode(float* values, const Moment& moment, std::byte* code, void* stream) override {
-    gpu::encode_flags(tables_.tables(), settings_, chance_of(moment), values, code, static_cast<gpu::UnitSums*>(sums_.get()),
+  std::int64_t encode(float* values, const CodingContext& context, std::byte* code, void* stream) override {
+    gpu::encode_flags(tables_.tables(), settings_, chance_of(context), values, code, static_cast<gpu::UnitSums*>(sums_.get()),
                       static_cast<gpu::PartWorth*>(worths_.get()), stream);
     return tables_.code_bytes();
   }

@@ -13,7 +13,7 @@ class DeviceCode {
  public:
   virtual ~DeviceCode() = default;
   /// Like Coder::encode, on the stream, a cudaStream_t. Waits for the stream only if the size depends on the values.
-  virtual std::int64_t encode(float* values, const Moment& moment, std::byte* code, void* stream) = 0;
+  virtual std::int64_t encode(float* values, const CodingContext& context, std::byte* code, void* stream) = 0;
   /// Like Coder::decode_add, but the code is not checked, because encode() on another worker made it.
   virtual void decode_add(std::span<const std::byte> code, float weight, float* sum, void* stream) const = 0;
 };

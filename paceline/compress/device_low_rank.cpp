@@ -30,7 +30,7 @@ class ArrayOnGpu {
 void add_tries(std::vector<gpu::Chance>& tries, std::int64_t rank, std::uint64_t seed) {
   for (std::int64_t r = 0; r < rank; ++r)
     for (std::int64_t attempt = 0; attempt < gpu::kTries; ++attempt) {
-      const Draws draws(Moment{.seed = seed_of_try(seed, r, attempt)});
+      const Draws draws(CodingContext{.seed = seed_of_try(seed, r, attempt)});
       tries.push_back({draws.start(), draws.key()});
     }
 }

@@ -41,8 +41,8 @@ class TopOnGpu final : public DeviceCode {
   TopOnGpu(const char* name, const CompressConfig& config, const RangeLayout& layout, Density density)
       : sparse_(name, layout, 32), config_(config), layout_(layout), density_(density) {}
 
-  std::int64_t encode(float* values, const Moment& moment, std::byte* code, void* stream) override {
-    const std::int64_t k = count_of(layout_, density_(config_, moment.epoch));
+  std::int64_t encode(float* values, const CodingContext& context, std::byte* code, void* stream) override {
+    const std::int64_t k = count_of(layout_, density_(config_, context.epoch));
     if (k > 0) gpu::encode_top(sparse_.tables(), sparse_.memory(), k, values, code, stream);
     return 2 * kWordBytes * k;
   }
@@ -62,7 +62,7 @@ class ThresholdOnGpu final : public DeviceCode {
   ThresholdOnGpu(const CompressConfig& config, const RangeLayout& layout)
       : sparse_("threshold", layout, 31), threshold_(static_cast<float>(config.threshold)) {}
 
-  std::int64_t encode(float* values, const Moment&, std::byte* code, void* stream) override {
+  std::int64_t encode(float* values, const CodingContext&, std::byte* code, void* stream) override {
     return kWordBytes * (1 + gpu::encode_threshold(sparse_.tables(), sparse_.memory(), threshold_, values, code, stream));
   }
   void decode_add(std::span<const std::byte> code, float weight, float* sum, void* stream) const override {

@@ -16,9 +16,10 @@ namespace paceline::compress {
 
 class Draws {
  public:
-  explicit Draws(const Moment& moment) {
-    RandomStream worker(moment.seed, Purpose::compress, static_cast<std::uint64_t>(moment.rank), static_cast<std::uint64_t>(moment.step));
-    RandomStream range(worker.next_u64(), Purpose::compress, moment.place);
+  explicit Draws(const CodingContext& context) {
+    RandomStream worker(context.seed, Purpose::compress, static_cast<std::uint64_t>(context.rank),
+                        static_cast<std::uint64_t>(context.step));
+    RandomStream range(worker.next_u64(), Purpose::compress, context.place);
     start_ = range.next_u32();
     key_ = range.next_u32();
   }

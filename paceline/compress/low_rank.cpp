@@ -181,7 +181,7 @@ void reconstruct(const Shape& shape, const float* p, const float* q_mean, const 
 }
 
 void fill_random(float* values, std::int64_t n, std::uint64_t seed) {
-  const Draws draws(Moment{.seed = seed});
+  const Draws draws(CodingContext{.seed = seed});
   for (std::int64_t i = 0; i < n; ++i) {
     const std::uint32_t drawn = draws.word(static_cast<std::uint32_t>(i));
     values[i] = static_cast<float>(static_cast<std::int32_t>(drawn) >> 8) * 0x1p-23f;

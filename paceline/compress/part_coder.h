@@ -17,8 +17,8 @@ class PartCoder : public Coder {
     return bytes;
   }
 
-  std::int64_t encode(const RangeLayout& layout, float* values, const Moment& moment, std::byte* code) final {
-    const Draws draws(moment);
+  std::int64_t encode(const RangeLayout& layout, float* values, const CodingContext& context, std::byte* code) final {
+    const Draws draws(context);
     std::byte* to = code;
     for (const Part& part : layout.parts) {
       encode_part(part, values + part.offset, draws.from(part.offset), to);

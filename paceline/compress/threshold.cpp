@@ -22,7 +22,7 @@ class Threshold final : public Coder {
 
   std::int64_t bound(const RangeLayout& layout) const override { return kIndex * (1 + layout.elements()); }
 
-  std::int64_t encode(const RangeLayout& layout, float* values, const Moment&, std::byte* code) override {
+  std::int64_t encode(const RangeLayout& layout, float* values, const CodingContext&, std::byte* code) override {
     check_length("threshold", layout, 31);
     std::byte* to = code + kIndex;
     std::uint32_t largest = 0;

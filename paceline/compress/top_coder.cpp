@@ -22,10 +22,10 @@ std::int64_t count_of(const RangeLayout& layout, double density) {
 std::int64_t TopCoder::bound(const RangeLayout& layout) const { return kEntry * count_of(layout, density_(config_, 0)); }
 
 /// Finds at least k values, which include the k largest.
-std::span<const Hit> TopCoder::candidates(const RangeLayout& layout, const float* values, const Moment& moment, std::int64_t k) {
+std::span<const Hit> TopCoder::candidates(const RangeLayout& layout, const float* values, const CodingContext& context, std::int64_t k) {
   const auto length = static_cast<double>(layout.length);
   const std::int64_t sample = std::min(layout.length, std::max(kLeastSample, static_cast<std::int64_t>(kSampled * length)));
-  const Draws draws(moment);
+  const Draws draws(context);
   sizes_.resize(static_cast<std::size_t>(sample));
   for (std::int64_t i = 0; i < sample; ++i) {  // one value from each of `sample` equal stretches
     const std::int64_t begin = layout.length * i / sample, end = layout.length * (i + 1) / sample;
@@ -43,11 +43,11 @@ std::span<const Hit> TopCoder::candidates(const RangeLayout& layout, const float
   }
 }
 
-std::int64_t TopCoder::encode(const RangeLayout& layout, float* values, const Moment& moment, std::byte* code) {
+std::int64_t TopCoder::encode(const RangeLayout& layout, float* values, const CodingContext& context, std::byte* code) {
   check_length(name_, layout, 32);
-  const std::int64_t k = count_of(layout, density_(config_, moment.epoch));
+  const std::int64_t k = count_of(layout, density_(config_, context.epoch));
   if (k == 0) return 0;
-  const std::span<const Hit> hits = candidates(layout, values, moment, k);
+  const std::span<const Hit> hits = candidates(layout, values, context, k);
   sizes_.resize(hits.size());
   std::transform(hits.begin(), hits.end(), sizes_.begin(), [](const Hit& hit) { return hit.size(); });
   const std::uint32_t least = kth_largest(sizes_, k);

@@ -24,12 +24,12 @@ class TopCoder final : public Coder {
   TopCoder(const char* name, const CompressConfig& config, Density density) : name_(name), config_(config), density_(density) {}
 
   std::int64_t bound(const RangeLayout& layout) const override;
-  std::int64_t encode(const RangeLayout& layout, float* values, const Moment& moment, std::byte* code) override;
+  std::int64_t encode(const RangeLayout& layout, float* values, const CodingContext& context, std::byte* code) override;
   void decode_add(const RangeLayout& layout, std::span<const std::byte> code, float weight, float* sum) const override;
   Traffic traffic() const override { return Traffic::sparse; }
 
  private:
-  std::span<const Hit> candidates(const RangeLayout& layout, const float* values, const Moment& moment, std::int64_t k);
+  std::span<const Hit> candidates(const RangeLayout& layout, const float* values, const CodingContext& context, std::int64_t k);
 
   const char* name_;
   CompressConfig config_;

@@ -95,7 +95,7 @@ class Dense final : public Compressed {
 
     float* values = accumulate(bucket);
     for (std::size_t r = 0; r < slices.size(); ++r)
-      encode(slices[r], values + (slices[r].begin - bucket.begin), moment(bucket, 0), code_at(codes, r));
+      encode(slices[r], values + (slices[r].begin - bucket.begin), context(bucket, 0), code_at(codes, r));
     forget_sent(bucket);
     comm_.run(comm::all_to_all(codes, arrived));
 
@@ -106,7 +106,7 @@ class Dense final : public Compressed {
     if (!feedback_.keeps()) fill_with_zeros(mean);
     for (std::size_t r = 0; r < slices.size(); ++r)
       decode_add(mine, code_at(arrived, r), 1.0F / static_cast<float>(slices.size()), mean.data_ptr<float>());
-    encode(mine, mean.data_ptr<float>(), moment(bucket, 1), code_at(codes, rank));
+    encode(mine, mean.data_ptr<float>(), context(bucket, 1), code_at(codes, rank));
     comm_.run(comm::all_gather(codes));
 
     fill_with_zeros(values_.narrow(0, bucket.begin, bucket.count()));
@@ -114,9 +114,9 @@ class Dense final : public Compressed {
     count_bytes(bucket, 2 * room * (comm_.size() - 1));
   }
 
-  void encode(const Slice& slice, float* values, const compress::Moment& moment, std::byte* code) {
+  void encode(const Slice& slice, float* values, const compress::CodingContext& context, std::byte* code) {
     const std::int64_t bytes =
-        slice.on_gpu ? slice.on_gpu->encode(values, moment, code, stream()) : coder_->encode(slice.layout, values, moment, code);
+        slice.on_gpu ? slice.on_gpu->encode(values, context, code, stream()) : coder_->encode(slice.layout, values, context, code);
     ensure(bytes == slice.bytes, "the codes of a dense coder are as long as it says");
   }
   void decode_add(const Slice& slice, const std::byte* code, float weight, float* sum) const {
@@ -155,7 +155,7 @@ class Sparse final : public Compressed {
   void average(const Bucket& bucket) override {
     const int workers = comm_.size(), rank = comm_.rank();
     std::vector<std::int64_t> sizes(static_cast<std::size_t>(workers));
-    sizes[static_cast<std::size_t>(rank)] = encode(bucket.index, accumulate(bucket), moment(bucket, 0), bytes_of(code_));
+    sizes[static_cast<std::size_t>(rank)] = encode(bucket.index, accumulate(bucket), context(bucket, 0), bytes_of(code_));
     forget_sent(bucket);
     comm_.run(comm::all_gather(sizes));
 
@@ -171,9 +171,9 @@ class Sparse final : public Compressed {
     count_bytes(bucket, (room + 8) * (workers - 1));
   }
 
-  std::int64_t encode(std::size_t bucket, float* values, const compress::Moment& moment, std::byte* code) {
-    if (values_.is_cuda()) return on_gpu_[bucket]->encode(values, moment, code, stream());
-    return coder_->encode(layouts_[bucket], values, moment, code);
+  std::int64_t encode(std::size_t bucket, float* values, const compress::CodingContext& context, std::byte* code) {
+    if (values_.is_cuda()) return on_gpu_[bucket]->encode(values, context, code, stream());
+    return coder_->encode(layouts_[bucket], values, context, code);
   }
   void decode_add(std::size_t bucket, std::span<const std::byte> code, float weight, float* sum) const {
     if (values_.is_cuda()) on_gpu_[bucket]->decode_add(code, weight, sum, stream());

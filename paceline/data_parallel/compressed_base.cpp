@@ -46,7 +46,7 @@ void Compressed::prepare(const std::vector<Bucket>& buckets) {
 }
 
 void Compressed::begin_step(const step::Point& point) {
-  moment_ = {.seed = setup_.seed, .rank = comm_.rank(), .step = point.step, .epoch = point.epoch};
+  context_ = {.seed = setup_.seed, .rank = comm_.rank(), .step = point.step, .epoch = point.epoch};
 }
 
 std::vector<step::NamedTensor> Compressed::save() {
@@ -80,8 +80,8 @@ void Compressed::forget_sent(const Bucket& bucket) {
   else data_parallel::forget_sent(feedback_, tensors_of(bucket));
 }
 
-compress::Moment Compressed::moment(const Bucket& bucket, std::uint64_t stage) const {
-  compress::Moment made = moment_;
+compress::CodingContext Compressed::context(const Bucket& bucket, std::uint64_t stage) const {
+  compress::CodingContext made = context_;
   made.place = static_cast<std::uint64_t>(bucket.begin) * 2 + stage;
   return made;
 }

@@ -31,7 +31,7 @@ class Compressed : public Exchange {
   float* accumulate(const Bucket& bucket);
   /// Subtracts what was sent from the residual.
   void forget_sent(const Bucket& bucket);
-  compress::Moment moment(const Bucket& bucket, std::uint64_t stage) const;
+  compress::CodingContext context(const Bucket& bucket, std::uint64_t stage) const;
   void count_bytes(const Bucket& bucket, std::int64_t sent);
   float* gradients() const { return values_.data_ptr<float>(); }
   void* stream() const;  // the GPU's; null if values are in host memory
@@ -46,7 +46,7 @@ class Compressed : public Exchange {
   at::Tensor values_;                           // [length]: the arena's gradients
   at::Tensor residual_, momentum_;              // [length]
   std::vector<compress::RangeLayout> layouts_;  // by bucket
-  compress::Moment moment_;
+  compress::CodingContext context_;
   tensor::TravellingBytes kept_;  // for all of them, from step to step
 
  private:

@@ -55,12 +55,12 @@ TEST_P(CoderTest, ErrorFeedbackLosesNothing) {
 
 TEST_P(CoderTest, TheSameMomentGivesTheSameCode) {
   const std::vector<float> g = gradient(layout, 2);
-  const Moment moment{.seed = 3, .rank = 1, .step = 7, .epoch = 9, .place = 5};
+  const CodingContext context{.seed = 3, .rank = 1, .step = 7, .epoch = 9, .place = 5};
   std::vector<float> first = g, second = g, used = gradient(layout, 99);
-  const auto code = encode(*worker, layout, first, moment);
+  const auto code = encode(*worker, layout, first, context);
   const auto fresh = coder(key);
   encode(*fresh, layout, used, {.step = 1});  // what a Coder did before must not matter
-  EXPECT_EQ(encode(*fresh, layout, second, moment), code);
+  EXPECT_EQ(encode(*fresh, layout, second, context), code);
   EXPECT_EQ(first, second);
 }
 

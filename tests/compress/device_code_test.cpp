@@ -64,14 +64,14 @@ class OnGpuTest : public testing::TestWithParam<std::string> {
 
   /// Encodes on both sides and decodes the CPU's code on both.
   void expect_the_same(const RangeLayout& layout, const std::vector<float>& values, const CompressConfig& config, bool with_sums = true) {
-    const Moment moment{.seed = 3, .rank = 1, .step = 7, .epoch = 2, .place = 11};
+    const CodingContext context{.seed = 3, .rank = 1, .step = 7, .epoch = 2, .place = 11};
     const std::unique_ptr<Coder> host = coder(GetParam(), config);
     std::vector<float> left = values;
-    const std::vector<std::byte> code = encode(*host, layout, left, moment);
+    const std::vector<std::byte> code = encode(*host, layout, left, context);
     const std::unique_ptr<DeviceCode> device = find(compressors(), "compressor", GetParam()).make.on_gpu(config, layout);
     const Copied<float> on_gpu(values);
     const Copied<std::byte> made(std::vector<std::byte>(code.size()));
-    ASSERT_EQ(device->encode(on_gpu.data(), moment, made.data(), nullptr), std::ssize(code));
+    ASSERT_EQ(device->encode(on_gpu.data(), context, made.data(), nullptr), std::ssize(code));
     EXPECT_TRUE(made.values() == code);
     EXPECT_TRUE(bits_of(on_gpu.values()) == bits_of(left));
     if (!with_sums) return;

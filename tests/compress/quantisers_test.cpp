@@ -91,12 +91,13 @@ TEST(Int8, ErrsByLessThanALevelOfItsBlock) {
 TEST(Int8, RanksStepsAndPlacesDrawApart) {
   const RangeLayout layout = one_part(1000);
   const std::vector<float> values = gradient(layout, 5);
-  const auto code = [&](const Moment& moment) {
+  const auto code = [&](const CodingContext& context) {
     std::vector<float> rest = values;
-    return encode(*coder("int8"), layout, rest, moment);
+    return encode(*coder("int8"), layout, rest, context);
   };
   const auto first = code({.seed = 1});
-  for (const Moment& other : {Moment{.seed = 2}, Moment{.seed = 1, .rank = 1}, Moment{.seed = 1, .step = 1}, Moment{.seed = 1, .place = 1}})
+  for (const CodingContext& other : {CodingContext{.seed = 2}, CodingContext{.seed = 1, .rank = 1}, CodingContext{.seed = 1, .step = 1},
+                                     CodingContext{.seed = 1, .place = 1}})
     EXPECT_NE(code(other), first);
 }
 

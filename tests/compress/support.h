@@ -52,9 +52,10 @@ inline std::vector<std::string> keys(bool of_coders) {
 }
 
 /// Encodes in place; the code has exactly its size, so that a sanitizer sees what reads beyond.
-inline std::vector<std::byte> encode(Coder& coder, const RangeLayout& layout, std::vector<float>& values, const Moment& moment = {}) {
+inline std::vector<std::byte> encode(Coder& coder, const RangeLayout& layout, std::vector<float>& values,
+                                     const CodingContext& context = {}) {
   std::vector<std::byte> code(static_cast<std::size_t>(coder.bound(layout)));
-  code.resize(static_cast<std::size_t>(coder.encode(layout, values.data(), moment, code.data())));
+  code.resize(static_cast<std::size_t>(coder.encode(layout, values.data(), context, code.data())));
   code.shrink_to_fit();
   return code;
 }

@@ -282,8 +282,8 @@ TEST_P(GrpcCompressed, DecodesToWhatTheCodeSays) {
       if (compressor.coder) {
         const auto coder = compressor.coder(compression.settings);
         std::vector<std::byte> code(static_cast<std::size_t>(coder->bound(range)));
-        const compress::Moment moment{.seed = 3, .rank = 0, .step = step, .place = static_cast<std::uint64_t>(begin)};
-        code.resize(static_cast<std::size_t>(coder->encode(range, residual.data() + begin, moment, code.data())));
+        const compress::CodingContext context{.seed = 3, .rank = 0, .step = step, .place = static_cast<std::uint64_t>(begin)};
+        code.resize(static_cast<std::size_t>(coder->encode(range, residual.data() + begin, context, code.data())));
         coder->decode_add(range, code, 1, expected.data() + begin);
       } else {
         const auto linear = compressor.linear(compression.settings, range, 3);

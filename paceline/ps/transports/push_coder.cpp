@@ -72,7 +72,7 @@ PushEncoder::PushEncoder(const PushCompression& compression, const compress::Ran
                          std::int64_t length)
     : feedback_(compressor_of(compression), compression.settings, compression.momentum, compression.workers, length),
       range_(range),
-      moment_{.seed = compression.seed, .rank = worker, .place = static_cast<std::uint64_t>(place)},
+      context_{.seed = compression.seed, .rank = worker, .place = static_cast<std::uint64_t>(place)},
       residual_(static_cast<std::size_t>(range.length)) {
   const Compressor& compressor = compressor_of(compression);
   if (feedback_.has_velocity()) velocity_.resize(residual_.size());
@@ -84,16 +84,16 @@ PushEncoder::PushEncoder(const PushCompression& compression, const compress::Ran
 std::span<const std::byte> PushEncoder::encode(float* gradient, double epoch) {
   const compress::Feedback::Kept kept{.residual = residual_.data(), .velocity = velocity_.data(), .count = range_.length};
   feedback_.add(gradient, kept);
-  moment_.epoch = epoch;
+  context_.epoch = epoch;
   std::span<const std::byte> code;
   if (coder_) {
-    code = std::span(code_).first(static_cast<std::size_t>(coder_->encode(range_, residual_.data(), moment_, code_.data())));
+    code = std::span(code_).first(static_cast<std::size_t>(coder_->encode(range_, residual_.data(), context_, code_.data())));
   } else {
     const compress::Round round = cast_->round(0, residual_.data());
     code = std::as_bytes(std::span(static_cast<const std::uint16_t*>(round.data), static_cast<std::size_t>(round.count)));
     cast_->finish(residual_.data(), gradient);  // which has the rounded values now
   }
-  ++moment_.step;
+  ++context_.step;
   overflowed_ = (cast_ && !all_finite(gradient, range_.length)) || !all_finite(residual_.data(), range_.length) ||
                 !all_finite(velocity_.data(), std::ssize(velocity_));
   feedback_.said(kept);

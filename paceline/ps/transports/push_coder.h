@@ -47,7 +47,7 @@ class PushEncoder {
   // What it keeps from push to push; refers to its own memory.
   std::span<float> residual() { return residual_; }
   std::span<float> velocity() { return velocity_; }
-  std::int64_t& pushes() { return moment_.step; }
+  std::int64_t& pushes() { return context_.step; }
 
  private:
   compress::Feedback feedback_;
@@ -55,7 +55,7 @@ class PushEncoder {
   bool overflowed_ = false;
   std::unique_ptr<compress::Coder> coder_;
   std::unique_ptr<compress::Linear> cast_;
-  compress::Moment moment_;
+  compress::CodingContext context_;
   std::vector<float> residual_, velocity_;
   std::vector<std::byte> code_;
 };
