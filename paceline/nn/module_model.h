@@ -90,12 +90,12 @@ class ModuleModel : public Model {
   std::function<std::shared_ptr<Model>()> make_;
 };
 
-/// Where a model is created.
-struct Placement {
+/// Where the memory of a model lies.
+struct ModelStorage {
   c10::Device device{c10::kCPU};
   tensor::Allocate allocate = tensor::allocate_pages;
 };
-using MakeModel = std::function<std::shared_ptr<Model>(const Placement&)>;
+using MakeModel = std::function<std::shared_ptr<Model>(const ModelStorage&)>;
 
 /// A module that lists its blocks: pipelines are cut between them; ZeRO 3 and recomputation handle them one by one.
 template <class Impl>
@@ -128,12 +128,12 @@ std::unique_lock<std::recursive_mutex> hold_generator();
 /// Models from a function that creates a module: models_of([] { return Net(10); }).
 template <class MakeModule>
 MakeModel models_of(MakeModule make) {
-  return [make](const Placement& place) -> std::shared_ptr<Model> {
+  return [make](const ModelStorage& storage) -> std::shared_ptr<Model> {
     const auto alone = hold_generator();
     auto module = make();
-    module->to(place.device);
-    std::shared_ptr<ModuleModel> model = model_of(module, place.allocate);
-    model->made_by([make, device = place.device] { return models_of(make)({.device = device}); });
+    module->to(storage.device);
+    std::shared_ptr<ModuleModel> model = model_of(module, storage.allocate);
+    model->made_by([make, device = storage.device] { return models_of(make)({.device = device}); });
     return model;
   };
 }
