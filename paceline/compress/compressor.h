@@ -79,8 +79,8 @@ class Coder {
   virtual void decode_add(const RangeLayout& layout, std::span<const std::byte> code, float weight, float* sum) const = 0;
   /// How codes of M workers become a mean. dense: each worker decodes the M codes of its slice of the range and encodes their mean;
   /// traffic does not grow with M. sparse: every worker gets all codes.
-  enum class Traffic { dense, sparse };
-  virtual Traffic traffic() const = 0;
+  enum class Averaging { dense, sparse };
+  virtual Averaging averaging() const = 0;
 };
 
 /// Numbers to be averaged over the workers, in place.

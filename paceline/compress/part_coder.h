@@ -41,7 +41,7 @@ class PartCoder : public Coder {
     }
   }
 
-  Traffic traffic() const final { return Traffic::dense; }
+  Averaging averaging() const final { return Averaging::dense; }
 
  protected:
   const char* name() const { return name_; }

@@ -49,7 +49,7 @@ class Threshold final : public Coder {
     for (std::int64_t i = 0; i < count; ++i) sum[word(i) >> 1] += (word(i) & 1u) != 0 ? -step : step;
   }
 
-  Traffic traffic() const override { return Traffic::sparse; }
+  Averaging averaging() const override { return Averaging::sparse; }
 
  private:
   float threshold_;

@@ -26,7 +26,7 @@ class TopCoder final : public Coder {
   std::int64_t bound(const RangeLayout& layout) const override;
   std::int64_t encode(const RangeLayout& layout, float* values, const CodingContext& context, std::byte* code) override;
   void decode_add(const RangeLayout& layout, std::span<const std::byte> code, float weight, float* sum) const override;
-  Traffic traffic() const override { return Traffic::sparse; }
+  Averaging averaging() const override { return Averaging::sparse; }
 
  private:
   std::span<const Hit> candidates(const RangeLayout& layout, const float* values, const CodingContext& context, std::int64_t k);

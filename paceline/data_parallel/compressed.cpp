@@ -317,7 +317,7 @@ std::unique_ptr<Exchange> make_compressed(const ExchangeSetup& setup) {
   if (row.make.rounds_to && setup.arena.gradients().is_cuda()) return std::make_unique<RoundedOnGpu>(setup, row.make);
   if (row.make.linear) return std::make_unique<Averaged>(setup, row.make);
   auto coder = row.make.coder(setup.compress);
-  if (coder->traffic() == compress::Coder::Traffic::dense) return std::make_unique<Dense>(setup, row.make, std::move(coder));
+  if (coder->averaging() == compress::Coder::Averaging::dense) return std::make_unique<Dense>(setup, row.make, std::move(coder));
   return std::make_unique<Sparse>(setup, row.make, std::move(coder));
 }
 

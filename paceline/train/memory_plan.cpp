@@ -50,7 +50,7 @@ memory::Compression held_by(const compress::Compressor& compressor, const compre
   memory::Compression held{.kept = compressor.momentum_correction ? 8.0 : 4.0};
   if (!compressor.coder) {
     (gpu && compressor.rounds_to ? held.codes : held.kept) += wire_bytes;
-  } else if (compressor.coder(config)->traffic() == compress::Coder::Traffic::dense) {
+  } else if (compressor.coder(config)->averaging() == compress::Coder::Averaging::dense) {
     held.kept += 4, held.codes = 2 * wire_bytes;
   } else {
     held.codes = held.each = wire_bytes;

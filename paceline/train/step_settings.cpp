@@ -50,7 +50,7 @@ void set_compression(const Recipe& recipe, const graph::Graph& graph, ProgramSet
     settings.compressed = CompressedTraffic::averaged;
     settings.compressed_rounds = row.linear(recipe.compress, {}, 0)->rounds();
   } else {
-    const bool dense = row.coder(recipe.compress)->traffic() == compress::Coder::Traffic::dense;
+    const bool dense = row.coder(recipe.compress)->averaging() == compress::Coder::Averaging::dense;
     settings.compressed = dense ? CompressedTraffic::dense : CompressedTraffic::sparse;
   }
   settings.wire_bytes = bytes / static_cast<double>(std::max<std::int64_t>(layout.length, 1));
