@@ -121,7 +121,7 @@ class Hybrid {
   Choice whole(std::size_t layer, bool must) const {
     LayerSplit split;
     split.input = split.output = Layout::samples;
-    split.note = must ? fmt::format("{} and {} features over {}", features(layer), graph_.layers()[layer].channels, workers_)
+    split.note = must ? fmt::format("{} and {} features do not divide by {}", features(layer), graph_.layers()[layer].channels, workers_)
                       : "gradients have fewer bytes";
     return {
         .layers = {{layer, split}}, .bytes = sent_as_gradients(graph_, layer, split_as(graph_, layer, Form::row), workers_), .taken = 1};

@@ -148,6 +148,28 @@ std::vector<std::int64_t> parameters_by_rank(const Graph& graph, const OnMesh& m
   return sums;
 }
 
+std::vector<std::string> layers_left_whole(const Graph& graph, const TensorSplit& split) {
+  constexpr std::size_t kNames = 3, kReasons = 3;
+  std::vector<std::pair<std::string, std::vector<std::string>>> reasons;  // in the order of their first layers
+  for (std::size_t i = 0; i < split.layers.size(); ++i) {
+    const LayerSplit& how = split.layers[i];
+    if (how.form != Form::whole || how.note.empty()) continue;
+    auto reason = std::ranges::find(reasons, how.note, [](const auto& one) { return one.first; });
+    if (reason == reasons.end()) reason = reasons.emplace(reason, how.note, std::vector<std::string>());
+    reason->second.push_back(graph.layers()[i].name);
+  }
+  std::vector<std::string> lines;
+  std::size_t rest = 0;
+  for (const auto& [note, names] : reasons) {
+    const auto named = std::span(names).first(std::min(names.size(), kNames));
+    const std::string more = names.size() > named.size() ? fmt::format(" and {} more", names.size() - named.size()) : "";
+    if (lines.size() == kReasons) rest += names.size();
+    else lines.push_back(fmt::format("{}{} {} whole: {}", fmt::join(named, ", "), more, names.size() == 1 ? "stays" : "stay", note));
+  }
+  if (rest > 0) lines.push_back(fmt::format("{} more {} whole, for other reasons", rest, rest == 1 ? "stays" : "stay"));
+  return lines;
+}
+
 std::string split_table(const Graph& graph, const OnMesh& mesh) {
   const TensorSplit& split = mesh.split;
   const auto tensors = tensors_by_layer(graph, split);
@@ -187,6 +209,7 @@ std::string split_table(const Graph& graph, const OnMesh& mesh) {
                  title, split.hybrid ? "hybrid over data" : "tensor", split.parts, split.sequence ? ", sequence" : "", share,
                  show_count(forward.bytes), plural(static_cast<std::int64_t>(forward.calls), "collective"), show_count(backward.bytes),
                  plural(static_cast<std::int64_t>(backward.calls), "collective"));
+  for (const std::string& line : layers_left_whole(graph, split)) text += line + "\n";
   if (split.hybrid) text += fmt::format("a step of {}: {}\n", plural(split.batch, "sample"), describe_hybrid(graph, split));
   return text + stages_text(graph, mesh, parameters);
 }
@@ -204,6 +227,7 @@ nlohmann::json to_json(const Graph& graph, const OnMesh& mesh) {
     layers.push_back({{"name", graph.layers()[i].name},
                       {"kind", name_of(graph.layers()[i].kind)},
                       {"form", name_of(split.layers[i].form)},
+                      {"note", split.layers[i].form == Form::whole ? split.layers[i].note : ""},
                       {"output", local_layer(graph, split, i, 0).output},
                       {"tensors", std::move(held)},
                       {"forward", to_json(split.layers[i].forward)},

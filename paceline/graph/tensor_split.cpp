@@ -45,10 +45,15 @@ class Splitter {
 
   bool shared_evenly(std::size_t i, std::int64_t count, const char* what) {
     if (!divides_ || count % parts_ == 0) return true;
-    const std::string why = fmt::format("{} {} over {}", count, what, parts_);
-    result_.layers[i].note = why;
+    result_.layers[i].note = fmt::format("{} {} do not divide by {}", count, what, parts_);
     if (undivided_.empty()) undivided_ = fmt::format("layer '{}' has {} {}", layers_[i].name, count, what);
     return false;
+  }
+
+  /// For what ranks can share unevenly.
+  bool enough(std::size_t i, std::int64_t count, const char* what) {
+    if (count < parts_) result_.layers[i].note = fmt::format("{} {} are fewer than {} ranks", count, what, parts_);
+    return count >= parts_;
   }
 
   void set(std::size_t i, Form form, std::vector<std::optional<Cut>> cuts) {
@@ -63,8 +68,7 @@ class Splitter {
       if (layer.bias) set(i, Form::both, {Cut{0, 3}, Cut{0, 3}, Cut{1}, std::nullopt});
       else set(i, Form::both, {Cut{0, 3}, Cut{1}});
     } else if (layer.kind == Kind::embedding) {
-      if (layer.vocabulary < parts_) return;
-      set(i, Form::row, {Cut{0}, std::nullopt});
+      if (enough(i, layer.vocabulary, "tokens")) set(i, Form::row, {Cut{0}, std::nullopt});
     } else if (rule_of(layer, input_of(i)).column) {
       pair_up(i);
     }
@@ -72,7 +76,7 @@ class Splitter {
 
   void pair_up(std::size_t first) {
     const std::optional<Partner> partner = partner_of(graph_, readers_, first);
-    if (!partner) result_.layers[first].note = "no partner";
+    if (!partner) result_.layers[first].note = "no layer to pair with";
     else if (partner->is_loss ? worth_closing(first) : shared_evenly(first, layers_[first].channels, unit_of(first))) take(first, *partner);
   }
 
@@ -81,12 +85,12 @@ class Splitter {
   /// Classes may be shared unevenly, since a vocabulary can have any size.
   bool worth_closing(std::size_t i) {
     const Layer& layer = layers_[i];
-    if (layer.channels < parts_) return false;
+    if (!enough(i, layer.channels, "classes")) return false;
     if (layer.table >= 0) return true;  // the embedding is split, and so is its table
     if (sequence_) return true;
     const std::int64_t saved = layer.macs - layer.macs / parts_, sent = std::max<std::int64_t>(elements(input_of(i)), 1);
     if (saved >= kWorth * sent) return true;
-    result_.layers[i].note = "too small";
+    result_.layers[i].note = "too few multiplications to be worth it";
     return false;
   }
 

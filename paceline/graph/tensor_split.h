@@ -61,7 +61,7 @@ struct LayerSplit {
   std::vector<std::optional<Cut>> cuts;  // by tensor of the layer, in their order
   std::vector<Traffic> forward, backward;
   bool sums_gradients = false;  // of its weights: a rank only has those of its own positions
-  std::string note;             // why it stays whole
+  std::string note;             // why it stays whole, if its kind can be split
 };
 
 struct TensorSplit {

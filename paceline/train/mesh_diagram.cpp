@@ -9,6 +9,7 @@
 
 #include "paceline/base/text.h"
 #include "paceline/graph/hybrid.h"
+#include "paceline/graph/split_table.h"
 #include "paceline/graph/stages.h"
 #include "paceline/nn/graph_module.h"
 #include "paceline/observe/formatting.h"
@@ -86,6 +87,8 @@ std::vector<std::string> describe_mesh(const comm::Mesh& mesh, const nn::Model& 
   if (const auto* network = dynamic_cast<const nn::GraphModule*>(&model.network())) {
     if (network->split().hybrid)
       add_broken(lines, fmt::format("hybrid over data {}: {}", sizes.data, graph::describe_hybrid(network->graph(), network->split())));
+    if (network->split().splits_anything())
+      for (const std::string& line : graph::layers_left_whole(network->graph(), network->split())) add_broken(lines, line);
     const auto& layers = network->graph().layers();
     const auto spread = std::ranges::find(layers, graph::Kind::experts, &graph::Layer::kind);
     if (spread != layers.end() && sizes.data > 1) add_broken(lines, experts_of(mesh, static_cast<int>(spread->experts)));

@@ -106,7 +106,7 @@ TEST(HybridSplit, RefusesWhatCannotBeSplit) {
   EXPECT_THAT(message_of<ConfigError>([&] { hybrid_split(graph, "conv*", 4, 32); }), AllOf(HasSubstr("conv*"), HasSubstr("fc1")));
   EXPECT_THAT(message_of<ConfigError>([&] { hybrid_split(graph, "relu_1", 4, 32); }), AllOf(HasSubstr("is a relu"), HasSubstr("fc2")));
   EXPECT_THAT(message_of<ConfigError>([&] { hybrid_split(graph, " , ", 4, 32); }), AllOf(HasSubstr("parallel.hybrid"), HasSubstr("fc1")));
-  EXPECT_EQ(layer_of(graph, hybrid_split(graph, "auto", 4, 1), "fc3").note, "9 and 33 features over 4");
+  EXPECT_EQ(layer_of(graph, hybrid_split(graph, "auto", 4, 1), "fc3").note, "9 and 33 features do not divide by 4");
   EXPECT_THAT(message_of<ConfigError>([&] { hybrid_split(hybrid_network("alexnet"), "features.0", 4, 32); }), HasSubstr("is a conv"));
 }
 
