@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <exception>
 #include <functional>
 #include <numeric>
 #include <thread>
@@ -23,8 +24,6 @@ std::int64_t product(const std::vector<std::int64_t>& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies());
 }
 
-Nanoseconds now() { return std::chrono::steady_clock::now().time_since_epoch(); }
-
 }  // namespace
 
 bool Borders::Message::done() const {
@@ -32,11 +31,15 @@ bool Borders::Message::done() const {
 }
 
 // The receiver may take the last gradients of the last step only when it is already leaving. A rank that is gone is detected by the work
-// itself.
+// itself. After an error nobody may take them: the receiver may wait in its turn for what this rank sends no more.
 Borders::~Borders() {
   constexpr Nanoseconds kPatience = std::chrono::seconds(30), kNap = std::chrono::microseconds(200);
-  const Nanoseconds began = now();
-  for (forget_done(); !in_flight_.empty() && now() - began < kPatience; forget_done()) std::this_thread::sleep_for(kNap);
+  const auto waits = [this] {
+    forget_done();
+    return !in_flight_.empty();
+  };
+  if (std::uncaught_exceptions() == 0 && waits())
+    for (const Nanoseconds began = clock_.now(); waits() && clock_.now() - began < kPatience;) std::this_thread::sleep_for(kNap);
   abandon();
 }
 
@@ -153,7 +156,7 @@ Borders::Forms Borders::receive_forms(const Crossing& crossing) {
 
 nn::Tensors Borders::take() {
   const at::NoGradGuard no_grad;
-  const Nanoseconds began = now();
+  const Nanoseconds began = clock_.now();
   receive_ahead();
   if (posted_.empty()) {
     const Forms forms = receive_forms(expected_.front());
@@ -161,7 +164,7 @@ nn::Tensors Borders::take() {
     post(forms);
   }
   for (const comm::Work& work : posted_.front().works) work.wait();
-  waited_s_ += seconds(now() - began);
+  waited_s_ += seconds(clock_.now() - began);
   nn::Tensors tensors = std::move(posted_.front().tensors);
   posted_.pop_front(), expected_.pop_front();
   return tensors;

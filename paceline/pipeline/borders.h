@@ -11,6 +11,7 @@
 #include <map>
 #include <vector>
 
+#include "paceline/base/clock.h"
 #include "paceline/comm/communicator.h"
 #include "paceline/nn/op.h"
 #include "paceline/schedule/pipeline.h"
@@ -26,9 +27,9 @@ struct Crossing {
 
 class Borders {
  public:
-  /// `comm`: the pipeline's axis.
-  Borders(comm::Communicator& comm, const c10::Device& device) : comm_(comm), device_(device) {}
-  /// Waits, for a limited time, for sends that the receiver has not taken yet.
+  /// `comm`: the pipeline's axis. All that is passed must outlive it.
+  Borders(comm::Communicator& comm, const c10::Device& device, const Clock& clock) : comm_(comm), device_(device), clock_(clock) {}
+  /// Waits, for a limited time, for sends that the receiver has not taken yet; while an exception unwinds, abandons them at once.
   ~Borders();
   Borders(const Borders&) = delete;
   Borders& operator=(const Borders&) = delete;
@@ -77,6 +78,7 @@ class Borders {
 
   comm::Communicator& comm_;
   c10::Device device_;
+  const Clock& clock_;
   std::map<Key, Forms> sends_, receives_;  // the announced forms, by border, direction and samples
   std::deque<Crossing> expected_;          // not yet taken; the receive of the first one is in posted_ if that is not empty
   std::deque<Message> posted_;

@@ -28,7 +28,7 @@ PipelinePass::PipelinePass(const step::Context& context)
       chunks_(schedule::resolve_chunks(schedule_, context.pipeline.chunks)),
       stages_(context.pipeline.stages),
       tied_(context),
-      borders_(context.mesh.pipeline(), context.model.device()) {
+      borders_(context.mesh.pipeline(), context.model.device(), context.clock) {
   check(schedule_, problem(1));
   ensure(std::ssize(stages_) == problem(1).virtual_stages(), "the model is cut into as many stages as the schedule has");
   if (context.model.takes_masks()) masks_ = nn::make_masks(context.model.device());
@@ -266,7 +266,7 @@ at::Tensor PipelinePass::or_abandon(Body&& body) {
   try {
     return body();
   } catch (...) {
-    borders_.abandon();
+    abandon();
     throw;
   }
 }

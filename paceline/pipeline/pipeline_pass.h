@@ -32,6 +32,7 @@ class PipelinePass final : public step::BatchPass {
   std::int64_t parts_of(const step::Batch&) const override { return 1; }
   at::Tensor evaluate(const step::Batch& batch) override;
   bool scores() const override;
+  void abandon() override { borders_.abandon(); }
   void synchronise_norms(std::function<void(at::Tensor&)> sum_over_workers) override {
     pass_.sum_over_workers = std::move(sum_over_workers);
   }

@@ -26,6 +26,8 @@ class BatchPass {
   virtual at::Tensor evaluate(const Batch& batch) = 0;
   /// Whether this rank has the model's output, so that sums over ranks count each sample once.
   virtual bool scores() const = 0;
+  /// After an error elsewhere: cancels what earlier calls left in flight, so that destroying it waits for nobody.
+  virtual void abandon() {}
 
   /// What run(), the model and the loss have sent in all steps so far.
   virtual Traffic traffic() const = 0;

@@ -136,6 +136,9 @@ class Strategy {
   virtual std::vector<NamedTensor> save() = 0;
   virtual void load(std::span<const NamedTensor> state) = 0;
 
+  /// After an error, which the strategy may outlive: cancels what is in flight, so that destroying it waits for nobody.
+  virtual void abandon() {}
+
   virtual Traffic traffic() const { return {}; }
   /// Steps that were skipped because gradients in fp16 overflowed.
   virtual std::int64_t skipped_steps() const { return 0; }

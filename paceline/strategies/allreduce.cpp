@@ -99,6 +99,7 @@ class Allreduce final : public step::Strategy {
     statistics_.load(state);
     scale_.load(state);
   }
+  void abandon() override { pass_->abandon(); }
   std::int64_t skipped_steps() const override { return scale_.skipped(); }
 
   step::Traffic traffic() const override {

@@ -52,6 +52,7 @@ class Single final : public step::Strategy {
     carryover_.load(state);
     scale_.load(state);
   }
+  void abandon() override { pass_->abandon(); }
   step::Traffic traffic() const override { return pass_->traffic(); }
   std::int64_t skipped_steps() const override { return scale_.skipped(); }
 

@@ -73,7 +73,17 @@ const Datasets* checked(const Recipe& recipe, const Datasets* datasets) {
 
 Trainer::Trainer(const Recipe& recipe, const Environment& around) : impl_(std::make_unique<Impl>(recipe, around)) {}
 Trainer::~Trainer() = default;
-observe::RunEnded Trainer::run(const std::filesystem::path& folder) { return impl_->run(folder); }
+
+// The trainer may be destroyed only when the error has been caught.
+observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
+  try {
+    return impl_->run(folder);
+  } catch (...) {
+    impl_->strategy_->abandon();
+    throw;
+  }
+}
+
 const data::Dataset& Trainer::training_data() const { return *impl_->datasets_->training; }
 nn::Model& Trainer::module() { return *impl_->module_; }
 

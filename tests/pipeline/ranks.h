@@ -30,6 +30,7 @@ struct Trial {
   std::string optimizer = "sgd";
   double rate = 0.05;
   double deadline_s = 60;
+  std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();
 };
 
 /// By name: what all ranks of the first worker hold together.
@@ -89,6 +90,9 @@ class Rank {
 
   step::StepResult step(std::int64_t step) { return strategy_->step(batch(step), {.step = step, .rate = trial_.rate}); }
 
+  /// After an error that the strategy outlives.
+  void abandon() { strategy_->abandon(); }
+
   nn::GraphModule& module() { return module_; }
   const comm::Mesh& mesh() const { return mesh_; }
   const step::Context& context() const { return context_; }
@@ -117,7 +121,7 @@ class Rank {
             .optim = optim_,
             .mesh = mesh_,
             .bus = bus_,
-            .clock = clock_,
+            .clock = *trial_.clock,
             .compress = compress_,
             .seed = 5,
             .micro_batches = trial_.micro_batches,
@@ -130,7 +134,6 @@ class Rank {
   optim::OptimConfig optim_;
   compress::CompressConfig compress_;
   observe::Bus bus_;
-  SteadyClock clock_;
   step::Context context_;
   std::unique_ptr<step::Strategy> strategy_;
 };
