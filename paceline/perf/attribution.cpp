@@ -9,19 +9,12 @@ using schedule::Action;
 using Axis = Action::Axis;
 using Work = Action::Work;
 
-void add_to(Split& split, const Action& action, double seconds) {
-  if (action.kind == Action::Kind::communicate) split.exposed[action.axis] += seconds;
-  else if (action.work == Work::update) split.optimizer += seconds;
-  else if (action.work == Work::encode || action.work == Work::decode) split.encoding += seconds;
-  else if (action.kind == Action::Kind::compute) split.compute += seconds;
-  else split.bubble += seconds;
-}
-
 class Attribution {
  public:
-  Attribution(const Play& play, std::span<const schedule::Program> stages, int stage)
+  Attribution(const Play& play, std::span<const schedule::Program> stages, int stage, const FoldedSplits& folded)
       : play_(play),
         stages_(stages),
+        folded_(folded),
         program_(stages[static_cast<std::size_t>(stage)]),
         first_(play.first[static_cast<std::size_t>(stage)]) {}
 
@@ -35,7 +28,8 @@ class Attribution {
       const Action& action = program_[static_cast<std::size_t>(i)];
       if (action.lane != Action::Lane::compute) continue;
       explain(split, free, played.begin, played.because);
-      add_to(split, action, played.end - played.begin);
+      if (action.parts) add_share(split, folded_.at(action.parts.get()), 1);
+      else add_to(split, action, played.end - played.begin);
       free = played.end;
     }
     explain(split, free, ended, last);
@@ -68,12 +62,29 @@ class Attribution {
 
   const Play& play_;
   std::span<const schedule::Program> stages_;
+  const FoldedSplits& folded_;
   const schedule::Program& program_;
   int first_;
 };
 
 }  // namespace
 
-Split split_of(const Play& play, std::span<const schedule::Program> stages, int stage) { return Attribution(play, stages, stage).split(); }
+void add_to(Split& split, const Action& action, double seconds) {
+  if (action.kind == Action::Kind::communicate) split.exposed[action.axis] += seconds;
+  else if (action.work == Work::update) split.optimizer += seconds;
+  else if (action.work == Work::encode || action.work == Work::decode) split.encoding += seconds;
+  else if (action.kind == Action::Kind::compute) split.compute += seconds;
+  else split.bubble += seconds;
+}
+
+void add_share(Split& sum, const Split& other, double weight) {
+  sum.compute += other.compute * weight, sum.optimizer += other.optimizer * weight, sum.encoding += other.encoding * weight;
+  sum.bubble += other.bubble * weight, sum.straggling += other.straggling * weight;
+  for (const Axis axis : kAxesOfPrograms) sum.exposed[axis] += other.exposed[axis] * weight;
+}
+
+Split split_of(const Play& play, std::span<const schedule::Program> stages, int stage, const FoldedSplits& folded) {
+  return Attribution(play, stages, stage, folded).split();
+}
 
 }  // namespace paceline::perf

@@ -131,7 +131,9 @@ std::vector<schedule::Program> PlanCosts::programs(const Choice& choice) const {
 }
 
 PlanSteps& PlanCosts::steps_of(const Choice& choice) const {
-  auto made = std::make_unique<PlanSteps>(choice, [this](const Choice& any) { return programs(any); });
+  Choice folding = choice;
+  folding.program.folds = CostModel::folds(question_.cluster, options_of(choice, /*splits=*/false));
+  auto made = std::make_unique<PlanSteps>(folding, [this](const Choice& any) { return programs(any); });
   const bool by_stage = question_.cluster.device.page_bandwidth.value > 0;
   if (!steps_ || !made->same_as(*steps_, by_stage)) steps_ = std::move(made);
   return *steps_;
@@ -242,12 +244,13 @@ void PlanCosts::add_cost(Plan& plan) const {
   plan.money = plan.device_hours * question_.price;
   std::int64_t largest = 0;
   for (const schedule::Program& stage : steps_of(plan.choice).shortest().programs)  // which has all kinds of messages
-    for (const Action& action : stage)
-      if (action.kind == Action::Kind::communicate && action.axis == Action::Axis::data && action.elements > largest &&
-          action.exchange < Action::Exchange::barrier) {
-        largest = action.elements;
-        plan.algorithm = cluster.model.algorithm_of(action, program);
-      }
+    schedule::visit_parts(stage, [&](const Action& action) {
+      if (action.kind != Action::Kind::communicate || action.axis != Action::Axis::data || action.elements <= largest ||
+          action.exchange >= Action::Exchange::barrier)
+        return;
+      largest = action.elements;
+      plan.algorithm = cluster.model.algorithm_of(action, program);
+    });
 }
 
 void PlanCosts::add_gains(Plan& plan) const {

@@ -50,6 +50,11 @@ void TalkDoubt::add(Axis axis, const Price& price) {
   if (!price.outside.empty()) outside[price.outside] += price.seconds;
 }
 
+void TalkDoubt::add(const TalkDoubt& other) {
+  for (const Axis axis : kAxesOfPrograms) seconds[axis] += other.seconds[axis], error_s[axis] += other.error_s[axis];
+  for (const auto& [note, spent] : other.outside) outside[note] += spent;
+}
+
 double TalkDoubt::error(const ByAxis& exposed) const {
   double sum = 0;
   for (const Axis axis : kAxesOfPrograms)

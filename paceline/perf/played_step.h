@@ -22,6 +22,7 @@ struct TalkDoubt {
   std::map<std::string_view, double> outside;  // seconds by Price::outside
 
   void add(schedule::Action::Axis axis, const Price& price);
+  void add(const TalkDoubt& other);
   double error(const ByAxis& exposed) const;
   /// Notes about the largest of the parts in `outside`, if these are large.
   std::vector<std::string> notes() const;

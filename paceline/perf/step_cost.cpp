@@ -1,7 +1,7 @@
 #include "paceline/perf/step_cost.h"
 
 #include <algorithm>
-#include <map>
+#include <unordered_map>
 
 #include "paceline/base/error.h"
 #include "paceline/perf/attribution.h"
@@ -15,34 +15,80 @@ using schedule::Action;
 using Axis = Action::Axis;
 using Exchange = Action::Exchange;
 
-/// Appends the seconds of a stage's actions to those of the previous stages, and adds its communication to `step`.
-void add_durations(std::vector<double>& durations, PlayedStep& step, int rank, const schedule::Program& program,
-                   const schedule::ProgramSettings& settings, const ComputeTimes& times, Prices& prices, double crowd) {
-  StageCost& stage = step.stages[static_cast<std::size_t>(rank)];
-  double& busy = step.busy[static_cast<std::size_t>(rank)];
-  double idle = 0;  // of the device, after the last pass
-  std::vector<std::int64_t> samples_of;
-  for (int micro_batch = 0; micro_batch < settings.parts(); ++micro_batch) samples_of.push_back(settings.samples_of(micro_batch));
-  for (const Action& action : program) {
-    double seconds = 0;
-    if (action.kind == Action::Kind::compute) {
-      const std::int64_t samples = samples_of.at(static_cast<std::size_t>(action.micro_batch));
-      seconds = times.seconds(action, samples), idle = times.idle_seconds(action, samples);
-      if (action.lane != Action::Lane::compute) seconds *= crowd;
-    } else if (action.kind == Action::Kind::communicate) {
-      const Price price = prices.of(action, rank, times);
-      step.doubt.add(action.axis, price);
-      seconds = price.seconds + crowd * prices.page_seconds(action);
-      stage.communication[action.axis] += seconds, stage.bytes[action.axis] += price.bytes;
-      if (action.axis == Axis::tensor && action.lane == Action::Lane::compute) {
-        const double hidden = std::min(idle, seconds);
-        seconds -= hidden, idle -= hidden;
-      }
-    }
-    durations.push_back(seconds);
-    if (action.lane == Action::Lane::compute) busy += seconds;
+/// The durations of actions, and what they add to the costs of a step.
+class Durations {
+ public:
+  Durations(const schedule::ProgramSettings& settings, const ComputeTimes& times, Prices& prices, double crowd)
+      : times_(times), prices_(prices), crowd_(crowd) {
+    for (int micro_batch = 0; micro_batch < settings.parts(); ++micro_batch) samples_of_.push_back(settings.samples_of(micro_batch));
   }
-}
+
+  /// Appends those of a stage to `durations`, and adds its communication to `step`.
+  void add(std::vector<double>& durations, PlayedStep& step, int rank, const schedule::Program& program) {
+    StageCost& stage = step.stages[static_cast<std::size_t>(rank)];
+    double& busy = step.busy[static_cast<std::size_t>(rank)];
+    idle_ = 0;
+    for (const Action& action : program) {
+      const double seconds = action.parts ? folded(action, rank, stage, step.doubt) : single(action, rank, stage, step.doubt);
+      durations.push_back(seconds);
+      if (action.lane == Action::Lane::compute) busy += seconds;
+    }
+  }
+
+  const FoldedSplits& folded_splits() const { return splits_; }
+
+ private:
+  struct FoldedPass {
+    double seconds = 0, idle = 0;
+    StageCost cost;
+    TalkDoubt doubt;
+  };
+
+  double single(const Action& action, int rank, StageCost& stage, TalkDoubt& doubt) {
+    if (action.kind == Action::Kind::compute) {
+      const std::int64_t samples = samples_of_.at(static_cast<std::size_t>(action.micro_batch));
+      idle_ = times_.idle_seconds(action, samples);
+      return times_.seconds(action, samples) * (action.lane == Action::Lane::compute ? 1 : crowd_);
+    }
+    if (action.kind != Action::Kind::communicate) return 0;
+    const Price price = prices_.of(action, rank, times_);
+    doubt.add(action.axis, price);
+    const double seconds = price.seconds + crowd_ * prices_.page_seconds(action);
+    stage.communication[action.axis] += seconds, stage.bytes[action.axis] += price.bytes;
+    if (action.axis != Axis::tensor || action.lane != Action::Lane::compute) return seconds;
+    const double hidden = std::min(idle_, seconds);
+    idle_ -= hidden;
+    return seconds - hidden;
+  }
+
+  double folded(const Action& action, int rank, StageCost& stage, TalkDoubt& doubt) {
+    const auto [found, missing] = passes_.try_emplace(action.parts.get());
+    FoldedPass& pass = found->second;
+    if (missing) {
+      Split& split = splits_[action.parts.get()];
+      idle_ = 0;
+      for (const Action& part : *action.parts) {
+        const double seconds = single(part, rank, pass.cost, pass.doubt);
+        pass.seconds += seconds;
+        add_to(split, part, seconds);
+      }
+      pass.idle = idle_;
+    }
+    idle_ = pass.idle;
+    doubt.add(pass.doubt);
+    for (const Axis axis : kAxesOfPrograms)
+      stage.communication[axis] += pass.cost.communication[axis], stage.bytes[axis] += pass.cost.bytes[axis];
+    return pass.seconds;
+  }
+
+  const ComputeTimes& times_;
+  Prices& prices_;
+  double crowd_;
+  std::vector<std::int64_t> samples_of_{};  // by micro-batch
+  double idle_ = 0;                         // of the device, after the last pass
+  std::unordered_map<const std::vector<Action>*, FoldedPass> passes_{};
+  FoldedSplits splits_{};
+};
 
 std::string bottleneck_of(const Split& split) {
   std::vector<std::pair<double, std::string>> parts{{split.compute, "compute"},
@@ -52,12 +98,6 @@ std::string bottleneck_of(const Split& split) {
                                                     {split.straggling, "stragglers"}};
   for (const Axis axis : kAxesOfPrograms) parts.emplace_back(split.exposed[axis], std::string(name_of(axis)) + " communication");
   return std::ranges::max_element(parts, {}, &std::pair<double, std::string>::first)->second;
-}
-
-void add_share(Split& sum, const Split& other, double weight) {
-  sum.compute += other.compute * weight, sum.optimizer += other.optimizer * weight, sum.encoding += other.encoding * weight;
-  sum.bubble += other.bubble * weight, sum.straggling += other.straggling * weight;
-  for (const Axis axis : kAxesOfPrograms) sum.exposed[axis] += other.exposed[axis] * weight;
 }
 
 /// `late`: the factor by which the slowest of equal workers computes longer than the mean. All wait for the stage that computes longest.
@@ -125,15 +165,16 @@ PlayedStep play_priced(const CostModel::ShortStep& written, const ComputeTimes& 
   std::size_t actions = 0;
   for (const schedule::Program& program : stages) actions += program.size();
   durations.reserve(actions);
-  for (std::size_t stage = 0; stage < stages.size(); ++stage)
-    add_durations(durations, step, static_cast<int>(stage), stages[stage], settings, times, prices, std::max(options.crowd, 1.0));
+  Durations all(settings, times, prices, std::max(options.crowd, 1.0));
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) all.add(durations, step, static_cast<int>(stage), stages[stage]);
+  ensure(!settings.folds || CostModel::folds(cluster, options), "passes are folded where no action slows down another one");
   const Play played =
       play(stages, durations, {.slowdown = cluster.device.slowdown_factor(), .turns = turns_of(cluster, settings, options)});
   step.seconds = played.seconds;
   // The delay of the slowest depends on its computing time.
   const bool splits = options.splits || options.jitter.distribution != "constant";
   for (std::size_t stage = 0; splits && stage < stages.size(); ++stage)
-    step.stages[stage].split = split_of(played, stages, static_cast<int>(stage));
+    step.stages[stage].split = split_of(played, stages, static_cast<int>(stage), all.folded_splits());
   return step;
 }
 
@@ -174,6 +215,10 @@ std::optional<StepCost> CostModel::cost_of_longer(const WriteStep& write, const 
                   settings.micro_batches, round);
   if (!whole) return std::nullopt;
   return finished(std::move(*whole), {}, settings, times, options, prices);
+}
+
+bool CostModel::folds(const Cluster& cluster, const CostOptions& options) {
+  return cluster.device.slowdown_factor() <= 1 && options.crowd <= 1;
 }
 
 StepCost CostModel::finished(PlayedStep played, std::span<const schedule::Program> stages, const schedule::ProgramSettings& settings,

@@ -104,6 +104,9 @@ class CostModel {
   std::optional<StepCost> cost_of_longer(const WriteStep& write, const schedule::ProgramSettings& settings, const ComputeTimes& times,
                                          const CostOptions& options, std::int64_t round) const;
 
+  /// Whether programs may fold their passes (ProgramSettings::folds): no action slows down another one.
+  static bool folds(const Cluster& cluster, const CostOptions& options);
+
   /// Seconds of a collective among the ranks of an axis, and the algorithm that "auto" takes.
   double collective_seconds(const schedule::Action& action, const schedule::ProgramSettings& settings) const;
   std::string algorithm_of(const schedule::Action& action, const schedule::ProgramSettings& settings) const;

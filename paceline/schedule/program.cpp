@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,6 +11,12 @@
 #include "paceline/schedule/schedule.h"
 
 namespace paceline::schedule {
+
+Action::Parts::Parts(std::vector<Action> actions) : shared_(std::make_shared<const std::vector<Action>>(std::move(actions))) {}
+
+bool Action::Parts::operator==(const Parts& other) const {
+  return shared_ == other.shared_ || (shared_ && other.shared_ && *shared_ == *other.shared_);
+}
 
 int ProgramSettings::parts() const { return static_cast<int>(std::max<std::int64_t>(std::min(micro_batches, samples), 1)); }
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,9 +54,24 @@ struct Action {
     receive,   // expected before it is needed
   };
 
+  /// The actions of a folded pass (ProgramSettings::folds), which many micro-batches share; none: the action is not folded.
+  class Parts {
+   public:
+    Parts() = default;
+    explicit Parts(std::vector<Action> actions);
+    explicit operator bool() const { return shared_ != nullptr; }
+    const std::vector<Action>& operator*() const { return *shared_; }
+    const std::vector<Action>* get() const { return shared_.get(); }
+    bool operator==(const Parts& other) const;  // by value
+
+   private:
+    std::shared_ptr<const std::vector<Action>> shared_;
+  };
+
   Kind kind = Kind::wait;
   Lane lane = Lane::compute;
   std::vector<int> after = {};  // indices of earlier actions
+  Parts parts = {};             // one after the other on the compute lane, and nothing else waits for them
 
   Work work = Work::none;
   int first = 0, last = 0;  // units
@@ -78,6 +94,15 @@ std::string_view name_of(Action::Axis axis);
 std::string_view name_of(Action::Lane lane);
 
 using Program = std::vector<Action>;
+
+/// Calls `visit` for each action, and for the parts of folded ones instead of these.
+template <class Visit>
+void visit_parts(const Program& program, const Visit& visit) {
+  for (const Action& action : program)
+    if (!action.parts) visit(action);
+    else
+      for (const Action& part : *action.parts) visit(part);
+}
 
 /// What a strategy must know for its program: the model as numbers, without tensors.
 struct ProgramModel {
@@ -146,6 +171,9 @@ struct ProgramSettings {
   bool fp32_gradients = false;        // gradients are stored in fp32; otherwise in the type of the parameters
   std::int64_t activation_bytes = 4;  // of an element that crosses a border, or is exchanged within a layer
   std::string algorithm = "auto";
+  /// A pass that nothing interrupts is one action, with all exchanges of its layers in `parts`: for costs, as long as no action slows down
+  /// another one.
+  bool folds = false;
   std::int64_t staleness = 1;  // stale_sync
   int servers = 1;             // which share the parameters
 

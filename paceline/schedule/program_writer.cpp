@@ -31,7 +31,7 @@ ProgramWriter::ProgramWriter(const ProgramModel& model, const ProgramSettings& s
       for (const ProgramModel::Tensor& tensor : model.units.at(static_cast<std::size_t>(unit)).tensors)
         entries_.push_back({tensor.elements, static_cast<std::size_t>(unit), tensor.is_private});
   // An upper bound of the number of actions, except for those that occur once: moving long programs is costly.
-  const bool stops = settings.tensor > 1 || settings.recompute != "none" || gathers();
+  const bool stops = !folds() && (settings.tensor > 1 || settings.recompute != "none" || gathers());
   const std::size_t again = settings.recompute == "none" ? 0 : settings.recompute == "units" ? 1 : 2;
   std::size_t actions = 9 * chunks_.size();  // passes, messages, waits for them
   for (const UnitRange& chunk : chunks_)
@@ -147,7 +147,34 @@ void ProgramWriter::hold(int unit, int next) {
   if (next >= 0) request(next);
 }
 
+void ProgramWriter::fold(Work work, UnitRange range, int micro_batch, const std::function<void()>& write) {
+  const auto [found, missing] = folded_.try_emplace({work, range.first, samples_[static_cast<std::size_t>(micro_batch)]});
+  std::vector<Action>& pass = found->second;
+  if (missing) {
+    const auto begin = static_cast<std::ptrdiff_t>(program_.size());
+    write();
+    pass.assign(program_.begin() + begin, program_.end());
+    program_.resize(static_cast<std::size_t>(begin));
+    if (pass.size() > 1) {
+      Action whole{.kind = Action::Kind::compute, .work = work, .first = range.first, .last = range.last};
+      whole.parts = Action::Parts(std::move(pass));
+      pass = {std::move(whole)};
+    }
+  }
+  for (const Action& action : pass) program_.push_back(action), program_.back().micro_batch = micro_batch;
+}
+
 void ProgramWriter::forward(UnitRange range, int micro_batch) {
+  if (!folds()) return forward_units(range, micro_batch);
+  fold(Work::forward, range, micro_batch, [&] { forward_units(range, micro_batch); });
+}
+
+void ProgramWriter::backward(UnitRange range, int micro_batch, Work work, const GradientListener* listener) {
+  if (!folds() || listener) return backward_units(range, micro_batch, work, listener);
+  fold(work, range, micro_batch, [&] { backward_units(range, micro_batch, work, nullptr); });
+}
+
+void ProgramWriter::forward_units(UnitRange range, int micro_batch) {
   UnitRange open{range.first, range.first};
   for (int unit = range.first; unit < range.last; ++unit) {
     hold(unit, unit + 1 < range.last ? unit + 1 : -1);
@@ -188,7 +215,7 @@ void ProgramWriter::open_segment(UnitRange segment, int micro_batch) {
   }
 }
 
-void ProgramWriter::backward(UnitRange range, int micro_batch, Work work, const GradientListener* listener) {
+void ProgramWriter::backward_units(UnitRange range, int micro_batch, Work work, const GradientListener* listener) {
   const bool again = settings_.recompute != "none" && work != Work::weight_gradients;
   UnitRange open{range.last, range.last};
   for (int unit = range.last; unit-- > range.first;) {

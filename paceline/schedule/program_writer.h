@@ -4,6 +4,8 @@
 #pragma once
 
 #include <functional>
+#include <map>
+#include <tuple>
 #include <vector>
 
 #include "paceline/schedule/bucket_cut.h"
@@ -56,6 +58,12 @@ class ProgramWriter {
   UnitRange units_of(int chunk) const;
   void forward(UnitRange range, int micro_batch);
   void backward(UnitRange range, int micro_batch, Action::Work work, const GradientListener* listener);
+  void forward_units(UnitRange range, int micro_batch);
+  void backward_units(UnitRange range, int micro_batch, Action::Work work, const GradientListener* listener);
+  /// Whether passes may be folded. If parameters are gathered, other lanes wait for what is computed in between.
+  bool folds() const { return settings_.folds && !gathers(); }
+  /// One action for those that `write` adds, which are kept for passes of the same work, units and samples.
+  void fold(Action::Work work, UnitRange range, int micro_batch, const std::function<void()>& write);
   void local_passes(const GradientListener& listener);
   void pipeline_passes(const GradientListener& listener);
   bool has_unit(int rank, int unit) const;
@@ -83,7 +91,8 @@ class ProgramWriter {
   std::vector<std::int64_t> samples_;  // by micro-batch
   std::vector<UnitRange> chunks_;
   std::vector<BucketEntry> entries_;
-  std::vector<int> gathered_;  // by unit
+  std::vector<int> gathered_;                                                          // by unit
+  std::map<std::tuple<Action::Work, int, std::int64_t>, std::vector<Action>> folded_;  // by first unit and samples; one action each
   Program program_;
 };
 
