@@ -35,7 +35,7 @@ constexpr int kPortsBesideAgent = 8;
 
 class Reader {
  public:
-  explicit Reader(const Environment& environment) : environment_(environment) {}
+  explicit Reader(const EnvironmentVariables& environment) : environment_(environment) {}
 
   std::optional<std::string> text(const char* name) const { return environment_(name); }
   bool has(const char* name) const { return environment_(name).has_value(); }
@@ -59,7 +59,7 @@ class Reader {
   }
 
  private:
-  const Environment& environment_;
+  const EnvironmentVariables& environment_;
 };
 
 constexpr int kMaxRanks = 1 << 20;
@@ -202,7 +202,7 @@ World from_slurm(const Reader& reader) {
 
 int port_for(const std::string& job) { return 20000 + static_cast<int>(crc32c(std::as_bytes(std::span(job))) % 10000); }
 
-Environment process_environment() {
+EnvironmentVariables process_environment() {
   return [](const std::string& name) -> std::optional<std::string> {
     const char* value = std::getenv(name.c_str());
     return value == nullptr ? std::nullopt : std::optional<std::string>(value);
@@ -223,7 +223,7 @@ std::pair<int, int> World::part_of_cores(int index, int threads) const {
 
 int cores_between(int ranks, int own, int launchers) { return std::max(own, std::min(launchers, own * ranks)); }
 
-World discover(const Environment& environment) {
+World discover(const EnvironmentVariables& environment) {
   const Reader reader(environment);
   World world;
   const char* rank = nullptr;

@@ -39,11 +39,11 @@ struct World {
 int cores_between(int ranks, int own, int launchers);
 
 /// Reads one variable; nothing if it is not set. Tests pass their own.
-using Environment = std::function<std::optional<std::string>(const std::string& name)>;
-Environment process_environment();
+using EnvironmentVariables = std::function<std::optional<std::string>(const std::string& name)>;
+EnvironmentVariables process_environment();
 
 /// Throws ConfigError for RANK ≥ WORLD_SIZE, an incomplete set of variables, or a value that is not a number.
-World discover(const Environment& environment = process_environment());
+World discover(const EnvironmentVariables& environment = process_environment());
 
 /// A port that all ranks of a job choose alike, and that other jobs most likely do not choose.
 int port_for(const std::string& job);

@@ -35,7 +35,7 @@ std::vector<std::string> addresses_of(const std::string& list, const char* what)
 
 }  // namespace
 
-Cluster discover(const comm::Environment& environment) {
+Cluster discover(const comm::EnvironmentVariables& environment) {
   const auto variable = [&](const char* name) { return environment(name).value_or(""); };
   const auto number_in = [&](const char* name, int least, int most) { return number(name, variable(name), least, most); };
   const std::string role = variable("PACELINE_ROLE");

@@ -29,7 +29,7 @@ struct Cluster {
 
 /// From PACELINE_ROLE, PACELINE_SERVERS, PACELINE_SERVER or PACELINE_WORKER, PACELINE_WORKERS, PACELINE_RESTARTS,
 /// PACELINE_MAX_RESTARTS and PACELINE_JOB. ConfigError if they contradict each other.
-Cluster discover(const comm::Environment& environment = comm::process_environment());
+Cluster discover(const comm::EnvironmentVariables& environment = comm::process_environment());
 /// Compares two processes' "key=value" lines: "data.batch is 64 here and 32 there, …"; empty if they are equal.
 std::string difference(const std::string& here, const std::string& there);
 /// A worker that joins a run: "host:port,host:port", all its servers. The key is in `key_file`, or else in PACELINE_JOB; ConfigError if it

@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::map<std::string, std::string> variables;
   for (const std::string& line : split(fuzz::text_of(data, size), '\n'))
     if (const auto equals = line.find('='); equals != std::string::npos) variables[line.substr(0, equals)] = line.substr(equals + 1);
-  const comm::Environment environment = [&](const std::string& name) -> std::optional<std::string> {
+  const comm::EnvironmentVariables environment = [&](const std::string& name) -> std::optional<std::string> {
     const auto found = variables.find(name);
     return found == variables.end() ? std::nullopt : std::optional(found->second);
   };
