@@ -59,7 +59,8 @@ PassBytes by_units(const Activations& activations, std::size_t first, std::size_
   std::int64_t inputs = 0;
   for (std::size_t unit = first; unit < last; ++unit) {
     inputs += activations.input(unit);
-    const std::int64_t own = activations.saved_beside_input(unit) + activations.gradients(unit);
+    const std::int64_t needed = std::max(activations.gradients(unit), activations.forward(unit));
+    const std::int64_t own = activations.saved_beside_input(unit) + needed;
     bytes.peak = std::max(bytes.peak, inputs + own + logits_beside(activations, unit, ends));
   }
   return bytes;
@@ -95,6 +96,19 @@ Activations::Activations(std::vector<Layer> all, std::vector<graph::Unit> units,
     if (in_place || view) storage_[i] = storage_[source];
   }
   count_saved(), count_inputs(), count_gradients();
+  for (const graph::Unit& unit : units_) {
+    forwards_.push_back(0);
+    for (std::size_t i = unit.first; i < std::min(unit.last, layers.size()); ++i)
+      forwards_.back() = std::max(forwards_.back(), needed_to_go_forward(i));
+  }
+}
+
+/// Only products of 16-bit matrices need more than what is saved.
+std::int64_t Activations::needed_to_go_forward(std::size_t i) const {
+  const Layer& layer = layers_[i];
+  const std::int64_t out = graph::elements(layer.output) * size_.samples;
+  if (layer.kind == Kind::attention) return 3 * sums(layer.positions > 0 ? layer.positions * layer.channels * size_.samples : out);
+  return layer.kind == Kind::fc ? sums(out) : 0;
 }
 
 /// Bytes that a layer saves in addition to inputs and outputs.
@@ -140,7 +154,7 @@ void Activations::count_saved() {
       sum += extra(layers_[i]);
     }
     if (unit + 1 == units_.size()) storages.insert(storage_of(bytes_.size() - 1));  // the loss takes it
-    storages.erase(0);
+    if (!copies_batch()) storages.erase(0);
     for (const std::size_t storage : storages) {
       sum += bytes_[storage];
       if (const auto [known, fresh] = latest.try_emplace(storage, unit); !fresh)
@@ -194,8 +208,9 @@ PassBytes pass_bytes(const Activations& activations, std::size_t first, std::siz
   } else {
     bytes.held = activations.saved(first, last);
     for (std::size_t unit = first; unit < last; ++unit) {
-      const std::int64_t saved = activations.saved(first, unit + 1) + activations.gradients(unit);
-      bytes.peak = std::max(bytes.peak, saved + logits_beside(activations, unit, ends));
+      const std::int64_t saved = activations.saved(first, unit + 1);
+      bytes.peak = std::max(
+          {bytes.peak, saved + activations.forward(unit), saved + activations.gradients(unit) + logits_beside(activations, unit, ends)});
     }
   }
   if (ends) bytes.peak = std::max(bytes.peak, bytes.held + activations.loss());

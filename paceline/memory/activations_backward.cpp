@@ -60,6 +60,13 @@ std::int64_t largest_block(std::int64_t time, bool causal) {
 
 }  // namespace
 
+/// First the weights' gradient, before there is memory for the input's, then that.
+std::int64_t Activations::needed_by_product(const Layer& layer, bool of_input) const {
+  const graph::Shape& source = layers_[static_cast<std::size_t>(layer.inputs[0])].output;
+  const std::int64_t input = of_input ? graph::elements(source) * size_.samples : 0;
+  return std::max(made_of_weights(layer.channels * source.back()) - input * size_.element, sums(input));
+}
+
 /// First the gradients of the projections, then those of queries, keys and values (nn/attention.cpp, nn/blocked_attention.cpp).
 std::int64_t Activations::needed_by_attention(const Layer& layer) const {
   const bool split = layer.positions > 0;  // by heads, each of which sees all positions
@@ -67,15 +74,17 @@ std::int64_t Activations::needed_by_attention(const Layer& layer) const {
   const std::int64_t mixed = time * features * size_.samples * size_.element,
                      input = time * layer.output[1] * size_.samples * size_.element;
   const std::int64_t together = 4 * mixed;  // gradients of the output and of q, k and v
-  if (layer.probability > 0) {              // masks are drawn for blocks of whole samples, stored head by head
+  const std::int64_t products = std::max(made_of_weights(3 * features * layer.output[1]) - input, sums(input / size_.element));
+  const std::int64_t least = together + std::max<std::int64_t>(products, 0);
+  if (layer.probability > 0) {  // masks are drawn for blocks of whole samples, stored head by head
     const std::int64_t all_heads = layer.heads * layer.output[1] / features;
     const std::int64_t group =
         std::clamp<std::int64_t>(graph::kScoresAtOnce / (all_heads * graph::kAttentionRows * time), 1, size_.samples);
     const std::int64_t scores = group * layer.heads * largest_block(time, layer.causal) * size_.element;
     const std::int64_t wide = 2 * mixed / size_.element * 4;  // sums of keys and values
-    return std::max(together + (5 * mixed + wide) * group / size_.samples + 3 * scores - input, together);
+    return std::max(together + (5 * mixed + wide) * group / size_.samples + 3 * scores - input, least);
   }
-  return size_.kernels.attention ? std::max(together + 3 * mixed - input, together) : together;
+  return size_.kernels.attention ? std::max(together + 3 * mixed - input, least) : least;
 }
 
 /// The size of a copy of its output in whole blocks of channels. An image has few channels and is not copied.
@@ -109,11 +118,10 @@ std::int64_t Activations::needed_by_convolution(const Layer& layer, bool of_inpu
 
 std::int64_t Activations::needed_to_go_back(const Layer& layer, bool of_input) const {
   const std::int64_t out = graph::elements(layer.output) * size_.samples * size_.element;
-  const std::int64_t cast = size_.casts ? layer.parameters * size_.element : 0;
   switch (layer.kind) {
     case Kind::conv: return needed_by_convolution(layer, of_input);
     case Kind::attention: return needed_by_attention(layer);
-    case Kind::fc: return cast;
+    case Kind::fc: return needed_by_product(layer, of_input);
     case Kind::lrn: return 5 * out;
     case Kind::experts: return extra(layer);
     default: return 0;
@@ -179,7 +187,7 @@ void Activations::count_gradients() {
 std::int64_t Activations::done_with(std::size_t i, std::size_t first) const {
   std::set<std::size_t> own;
   for (const std::size_t storage : saved_by(i))
-    if (storage >= first && storage > 0) own.insert(storage);
+    if (storage >= first && (storage > 0 || copies_batch())) own.insert(storage);
   for (std::size_t before = first; before < i && !own.empty(); ++before)
     for (const std::size_t storage : saved_by(before)) own.erase(storage);
   std::int64_t sum = extra(layers_[i]);

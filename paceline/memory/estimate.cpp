@@ -24,6 +24,7 @@ PassSize size_of_pass(const Plan& plan, const Share& share) {
   return {.samples = samples_of_pass(plan),
           .element = plan.product,
           .casts = plan.copies() && !plan.gpu,
+          .converts = plan.product < 4 && !plan.gpu,
           .split_loss = share.split_loss,
           .kernels = plan.kernels};
 }

@@ -1,8 +1,11 @@
 #include "paceline/nn/onednn.h"
 
+#include <ATen/ATen.h>
 #include <ATen/Context.h>
+#include <ATen/Parallel.h>
 
 #include "paceline/tensor/device.h"
+#include "paceline/tensor/memory_meter.h"
 
 namespace paceline::nn {
 
@@ -13,6 +16,20 @@ int onednn_block() {
 #else
   return 16;
 #endif
+}
+
+int product_sums() {
+  static const int found = [] {
+    constexpr std::int64_t kSide = 128;
+    const int threads = at::get_num_threads();  // first, since LibTorch's first look at it may change it
+    const at::NoGradGuard no_grad;
+    const at::Tensor matrix = at::ones({kSide, kSide}, at::kBFloat16);
+    at::Tensor product = at::empty_like(matrix);
+    const tensor::MemoryMeter meter;
+    at::mm_out(product, matrix, matrix);
+    return static_cast<int>(meter.peak() / (kSide * kSide * threads));
+  }();
+  return found;
 }
 
 }  // namespace paceline::nn

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "paceline/base/affinity.h"
 #include "paceline/base/mesh_refusal.h"
 #include "paceline/graph/tensor_split.h"
 #include "paceline/graph/units.h"
@@ -21,9 +22,19 @@ namespace paceline::train {
 
 namespace {
 
-memory::Kernels kernels_of(bool gpu) {
-  const int block = gpu ? 0 : nn::onednn_block();
-  return {.columns = !gpu && block == 0, .block = block, .attention = nn::has_attention_kernels(), .loss = gpu};
+/// `threads`: of a rank on the CPU.
+memory::Kernels kernels_of(bool gpu, int threads) {
+  const bool attention = nn::has_attention_kernels();
+  if (gpu) return {.attention = attention, .loss = true};
+  const int block = nn::onednn_block();
+  return {.columns = block == 0, .block = block, .attention = attention, .sums = std::int64_t{nn::product_sums()} * threads};
+}
+
+/// The number of threads that a rank computes with (train/workers.cpp).
+int threads_of(const Recipe& recipe, std::int64_t ranks, const RunPlace& place) {
+  if (recipe.train.threads > 0) return static_cast<int>(recipe.train.threads);
+  const auto per_host = static_cast<int>((ranks + place.all_hosts - 1) / place.all_hosts);
+  return std::max(1, usual_threads(usable_cores()) / per_host);
 }
 
 bool shares_updates(const Recipe& recipe, int workers, const RunPlace& place) {
@@ -79,7 +90,7 @@ memory::Plan plan_of(const Recipe& recipe, const RunPlace& place) {
   plan.gpu = recipe.train.device.starts_with("cuda");
   plan.offload = recipe.parallel.offload;
   if (plan.data > 1 && recipe.comm.compression != "none") plan.compression = compression_of(recipe, plan.gpu);
-  plan.kernels = kernels_of(plan.gpu);
+  plan.kernels = kernels_of(plan.gpu, threads_of(recipe, ranks, place));
   plan.shared_updates = shares_updates(recipe, mesh.data, place);
   const auto& schedule = find(schedule::pipelines(), "parallel.schedule", recipe.parallel.schedule);
   if (mesh.pipeline > 1) plan.chunks = schedule::resolve_chunks(schedule, recipe.parallel.chunks);
