@@ -104,7 +104,10 @@ std::int64_t Activations::needed_by_convolution(const Layer& layer, bool of_inpu
   if (size_.kernels.block > 0) {
     const std::int64_t from = blocked(layer), to = blocked(source);
     const std::int64_t made = graph::elements(source.output) * size_.samples * size_.element;
-    return std::max({of_input ? from + weights + to - made : 0, from + to + weights, 2 * weights});
+    // In 16 bits the weights' gradient is added in fp32, from channels that each thread turns over sample by sample.
+    const std::int64_t threads = std::min(sums(1) / 4, size_.samples), turned = threads * (from + to) / size_.samples;
+    const std::int64_t added = threads > 0 ? 4 * weights / size_.element : 0;
+    return std::max({of_input ? from + weights + to - made : 0, from + to + weights + turned + added, weights + std::max(weights, added)});
   }
   if (!size_.kernels.columns) return weights;
   const std::int64_t positions = graph::elements(layer.output) / layer.output[0] * size_.samples * size_.element;

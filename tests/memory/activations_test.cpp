@@ -133,7 +133,8 @@ TEST_P(Networks, NeedAtMostWhatTheFormulasSayThroughOneDnn) {
 
 TEST(Activations, CountTheSumsOfProductsOf16Bits) {
   if (nn::product_sums() == 0) GTEST_SKIP() << "products of matrices in bf16 need nothing beside their results here";
-  for (const char* network : {"mlp", "gpt"}) expect_peak(small(network), /*onednn=*/true, /*tolerance=*/0.05, tensor::Precision::bf16);
+  for (const char* network : {"mlp", "gpt", "lenet5", "cnn", "resnet18", "resnet20"})
+    expect_peak(small(network), /*onednn=*/true, /*tolerance=*/0.05, tensor::Precision::bf16);
 }
 
 TEST(Activations, CountWhatAttentionsMasksNeed) {
