@@ -63,8 +63,9 @@ double PlanCosts::closing_seconds(const Choice& choice, const std::vector<int>& 
     }
     return elements;
   };
-  const auto [found, missing] = closings_.try_emplace({program.data, program.pipeline, program.tensor, program.zero,
-                                                       static_cast<int>(program.compressed), choice.compression, choice.hybrid});
+  const auto [found, missing] =
+      closings_.try_emplace({program.data, program.pipeline, program.tensor, program.zero, static_cast<int>(program.compressed),
+                             program.wire_bytes, choice.compression, choice.hybrid, choice.moments.value_or(question_.moments)});
   auto& [all, seconds] = found->second;
   if (missing) {
     all = std::clamp<std::int64_t>(elements_of(0, units_), 1, kLong);

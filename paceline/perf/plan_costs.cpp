@@ -17,6 +17,7 @@ namespace {
 using schedule::Action;
 
 constexpr std::int64_t kLeastRound = 8;  // micro-batches: with fewer, a short pipeline may not have settled
+constexpr std::size_t kKeptSteps = 64;   // choices whose plays are kept: a search returns to a choice after a while
 constexpr double kSamples = 1e6;         // device-hours and money are given per this many samples
 
 void twice(Quantity& quantity) { quantity.value *= 2; }
@@ -66,10 +67,10 @@ struct PlanCosts::Variant {
 
   std::string name;
   CostModel model;
-  mutable std::map<std::tuple<int, bool, std::string>, std::unique_ptr<ComputeTimes>> times = {};
+  mutable std::map<std::tuple<int, bool, std::string, int>, std::unique_ptr<ComputeTimes>> times = {};
 
   const ComputeTimes& times_of(const PlanQuestion& question, const Choice& choice) const {
-    auto& found = times[{choice.program.tensor, choice.sequence, choice.coder()}];
+    auto& found = times[{choice.program.tensor, choice.sequence, choice.coder(), choice.moments.value_or(question.moments)}];
     if (!found)
       found = question.times
                   ? question.times(model.cluster().device, choice)
@@ -98,6 +99,12 @@ const schedule::ProgramModel& PlanCosts::model_of(const Choice& choice) const {
 }
 
 std::optional<Plan> PlanCosts::fitted(Choice choice) const {
+  // Other ways to send gradients need no less memory than the usual one, unless they save moments.
+  const bool otherwise = choice.compression != "none" || choice.rounds();
+  Choice usual = choice;
+  usual.compression = "none", usual.program.compressed = schedule::CompressedTraffic::none;
+  const std::vector<std::string> key = settings_of(usual);
+  if (otherwise && choice.moments.value_or(question_.moments) >= question_.moments && too_large_.contains(key)) return std::nullopt;
   memory::Plan plan = memory_plan(question_, choice);
   const std::int64_t limit = memory_limit(question_);
   std::vector<graph::Units> stages = memory_.cut_stages(plan);
@@ -109,7 +116,10 @@ std::optional<Plan> PlanCosts::fitted(Choice choice) const {
     choice.cut_gb = static_cast<double>(limit) / 1e9;
   }
   const memory::RankKind& most = memory::largest(kinds);
-  if (most.bytes.total() > limit) return std::nullopt;
+  if (most.bytes.total() > limit) {
+    if (!otherwise) too_large_.insert(key);
+    return std::nullopt;
+  }
   if (choice.program.pipeline > 1) choice.program.stages = by_rank(stages, choice.program.pipeline);
   Plan made;
   made.choice = std::move(choice), made.rank = most.name, made.bytes = most.bytes;
@@ -135,19 +145,25 @@ PlanSteps& PlanCosts::steps_of(const Choice& choice) const {
   folding.program.folds = CostModel::folds(question_.cluster, options_of(choice, /*splits=*/false));
   auto made = std::make_unique<PlanSteps>(folding, [this](const Choice& any) { return programs(any); });
   const bool by_stage = question_.cluster.device.page_bandwidth.value > 0;
-  if (!steps_ || !made->same_as(*steps_, by_stage)) steps_ = std::move(made);
-  return *steps_;
+  auto known = steps_.begin();
+  if (known != steps_.end() && !made->same_as(**known, by_stage))
+    known = std::find_if(std::next(known), steps_.end(), [&](const auto& steps) { return made->equals(*steps); });
+  if (!steps_.empty() && known != steps_.begin()) steps_.front()->forget_programs();  // they are large
+  if (known == steps_.end()) steps_.push_front(std::move(made));
+  else steps_.splice(steps_.begin(), steps_, known);
+  if (steps_.size() > kKeptSteps) steps_.pop_back();
+  return *steps_.front();
 }
 
 CostOptions PlanCosts::options_of(const Choice& choice, bool splits) const {
   return {.jitter = question_.jitter, .asynchronous = strategy_of(choice).asynchronous, .crowd = question_.crowd, .splits = splits};
 }
 
-StepCost PlanCosts::model_cost(const Variant& variant, const PlanSteps::Step& step, bool splits) const {
-  const auto& [choice, stages] = step;
+StepCost PlanCosts::model_cost(const Variant& variant, PlanSteps& steps, std::int64_t micro_batches, bool splits) const {
+  const auto& [choice, stages] = steps.with(micro_batches);
   const ComputeTimes& times = variant.times_of(question_, choice);
   const PlanStrategy& strategy = strategy_of(choice);
-  StepCost cost = variant.model.cost(stages, choice.program, times, options_of(choice, splits));
+  StepCost cost = variant.model.cost({stages, choice.program}, times, options_of(choice, splits), &steps.plays(variant.name));
   // Without a server, no gradients are stale: workers average with a neighbour's current replica.
   const auto visits = [](const schedule::Program& program) {
     return std::ranges::any_of(program, [](const Action& action) { return action.axis == Action::Axis::server; });
@@ -174,7 +190,7 @@ std::optional<double> PlanCosts::estimate(const Plan& fitted) const {
   PlanSteps& steps = steps_of(fitted.choice);
   const Variant& cluster = *variants_.front();
   const auto seconds = [&](std::int64_t micro_batches) {
-    return steps.cost(cluster.name, micro_batches, /*splits=*/false, [&] { return model_cost(cluster, steps.with(micro_batches), false); })
+    return steps.cost(cluster.name, micro_batches, /*splits=*/false, [&] { return model_cost(cluster, steps, micro_batches, false); })
         .seconds;
   };
   const double first = seconds(fewer), second = seconds(more);
@@ -185,9 +201,9 @@ std::optional<double> PlanCosts::estimate(const Plan& fitted) const {
 double PlanCosts::short_seconds(const Plan& fitted) const {
   PlanSteps& steps = steps_of(fitted.choice);
   const Variant& cluster = *variants_.front();
-  const PlanSteps::Step& step = steps.shortest();
-  const auto played = [&] { return model_cost(cluster, step, /*splits=*/false); };
-  return steps.cost(cluster.name, step.choice.program.micro_batches, /*splits=*/false, played).seconds * correction(fitted.choice);
+  const std::int64_t micro_batches = steps.shortest().choice.program.micro_batches;
+  const auto played = [&] { return model_cost(cluster, steps, micro_batches, /*splits=*/false); };
+  return steps.cost(cluster.name, micro_batches, /*splits=*/false, played).seconds * correction(fitted.choice);
 }
 
 std::optional<StepCost> PlanCosts::cost_of_longer(const Variant& variant, PlanSteps& steps, bool splits) const {
@@ -201,14 +217,15 @@ std::optional<StepCost> PlanCosts::cost_of_longer(const Variant& variant, PlanSt
     const PlanSteps::Step& step = steps.with(micro_batches);
     return CostModel::ShortStep{step.programs, step.choice.program};
   };
-  return variant.model.cost_of_longer(write, program, variant.times_of(question_, choice), options_of(choice, splits), round);
+  return variant.model.cost_of_longer(write, program, variant.times_of(question_, choice), options_of(choice, splits), round,
+                                      &steps.plays(variant.name));
 }
 
 StepCost PlanCosts::cost(const Variant& variant, const Choice& choice, bool splits) const {
   PlanSteps& steps = steps_of(choice);
   StepCost cost = steps.cost(variant.name, choice.program.micro_batches, splits, [&] {
     std::optional<StepCost> longer = cost_of_longer(variant, steps, splits);
-    return longer ? std::move(*longer) : model_cost(variant, steps.whole(), splits);
+    return longer ? std::move(*longer) : model_cost(variant, steps, choice.program.micro_batches, splits);
   });
   scale(cost, correction(choice));
   return cost;

@@ -2,7 +2,9 @@
 // times of passes, the network as step programs see it, the cuts into stages, the costs of collectives.
 #pragma once
 
+#include <list>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "paceline/perf/plan.h"
@@ -44,7 +46,7 @@ class PlanCosts {
   const PlanStrategy& strategy_of(const Choice& choice) const;
   PlanSteps& steps_of(const Choice& choice) const;
   CostOptions options_of(const Choice& choice, bool splits) const;
-  StepCost model_cost(const Variant& variant, const PlanSteps::Step& step, bool splits) const;
+  StepCost model_cost(const Variant& variant, PlanSteps& steps, std::int64_t micro_batches, bool splits) const;
   /// The cost, corrected by measured runs of this kind; `splits`: with a breakdown of the seconds.
   StepCost cost(const Variant& variant, const Choice& choice, bool splits) const;
   /// Derives the cost from shorter steps, if that saves time (played_step.h).
@@ -65,9 +67,11 @@ class PlanCosts {
   int units_ = 0;
   mutable std::map<std::tuple<int, bool, std::string, int>, schedule::ProgramModel> models_;
   mutable std::map<std::tuple<int, bool, std::int64_t>, std::vector<double>> exchanges_;  // of units [0, i)
-  mutable std::map<std::tuple<int, int, int, int, int, std::string, std::string>, std::pair<std::int64_t, double>> closings_;  // of all
+  mutable std::map<std::tuple<int, int, int, int, int, double, std::string, std::string, int>, std::pair<std::int64_t, double>>
+      closings_;  // of all
   mutable std::map<std::vector<std::string>, double> corrections_;
-  mutable std::unique_ptr<PlanSteps> steps_;  // of the last choice
+  mutable std::list<std::unique_ptr<PlanSteps>> steps_;   // of the last choices, the latest first
+  mutable std::set<std::vector<std::string>> too_large_;  // choices that send gradients as they are
 };
 
 }  // namespace paceline::perf

@@ -21,11 +21,20 @@ const PlanSteps::Step& PlanSteps::shortest() {
   return has_shorter() ? with(std::min<std::int64_t>(2 * choice_.program.pipeline, choice_.program.micro_batches)) : whole();
 }
 
+bool PlanSteps::equals(const PlanSteps& other) const {
+  const schedule::ProgramSettings &own = choice_.program, &others = other.choice_.program;
+  // Few choices agree in these, which are quick to compare.
+  if (own.data != others.data || own.pipeline != others.pipeline || own.micro_batches != others.micro_batches) return false;
+  return settings_of(other.choice_) == settings_of(choice_) && other.choice_.moments == choice_.moments &&
+         others.wire_bytes == own.wire_bytes && others.stages == own.stages;
+}
+
 bool PlanSteps::same_as(PlanSteps& other, bool by_stage) {
-  Choice alike = other.choice_;
-  if (!by_stage) alike.program.zero = choice_.program.zero;
-  if (settings_of(alike) != settings_of(choice_) || alike.program.stages != choice_.program.stages) return false;
-  return choice_.program.zero == other.choice_.program.zero || shortest().programs == other.shortest().programs;
+  if (equals(other)) return true;
+  if (by_stage) return false;
+  PlanSteps alike(other.choice_, write_);
+  alike.choice_.program.zero = choice_.program.zero;
+  return equals(alike) && shortest().programs == other.shortest().programs;
 }
 
 const StepCost& PlanSteps::cost(const std::string& part, std::int64_t micro_batches, bool splits, const std::function<StepCost()>& cost) {

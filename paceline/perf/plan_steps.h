@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "paceline/perf/plan.h"
+#include "paceline/perf/played_step.h"
 
 namespace paceline::perf {
 
@@ -31,6 +32,8 @@ class PlanSteps {
   /// The shortest step that has every kind of message of the whole one.
   const Step& shortest();
 
+  /// Whether the choices are equal in everything that determines a step and its cost.
+  bool equals(const PlanSteps& other) const;
   /// Whether another choice has the same step: its settings are equal, or differ only in the ZeRO stage while the programs are the same
   /// (stages 1 and 2 with a pipeline). `by_stage`: the ZeRO stage has costs beyond those of the programs.
   bool same_as(PlanSteps& other, bool by_stage);
@@ -39,11 +42,17 @@ class PlanSteps {
   /// without splits.
   const StepCost& cost(const std::string& part, std::int64_t micro_batches, bool splits, const std::function<StepCost()>& cost);
 
+  /// The plays that `cost` needed, by the faster part of the cluster.
+  CostModel::Plays& plays(const std::string& part) { return plays_[part]; }
+  /// Frees the programs, which are written again if they are needed.
+  void forget_programs() { written_.clear(); }
+
  private:
   Choice choice_;
   Write write_;
   std::map<std::int64_t, Step> written_;
   std::map<std::tuple<std::string, std::int64_t, bool>, StepCost> costs_;
+  std::map<std::string, CostModel::Plays> plays_;
 };
 
 }  // namespace paceline::perf

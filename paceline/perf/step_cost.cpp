@@ -178,6 +178,14 @@ PlayedStep play_priced(const CostModel::ShortStep& written, const ComputeTimes& 
   return step;
 }
 
+template <class Play>
+PlayedStep play_once(std::int64_t micro_batches, bool splits, CostModel::Plays* plays, const Play& play) {
+  if (!plays) return play(micro_batches);
+  if (const auto found = plays->find({micro_batches, true}); found != plays->end()) return found->second;
+  if (const auto found = plays->find({micro_batches, splits}); found != plays->end()) return found->second;
+  return plays->emplace(std::pair(micro_batches, splits), play(micro_batches)).first->second;
+}
+
 }  // namespace
 
 void scale(StepCost& cost, double factor) {
@@ -200,19 +208,21 @@ CostModel::CostModel(const Cluster& cluster, const CostModel& other)
     : cluster_(cluster), collectives_(std::make_unique<CollectiveCosts>(cluster, *other.collectives_)) {}
 CostModel::~CostModel() = default;
 
-StepCost CostModel::cost(std::span<const schedule::Program> stages, const schedule::ProgramSettings& settings, const ComputeTimes& times,
-                         const CostOptions& options) const {
-  Prices prices(cluster_, settings, options, *collectives_);
-  return finished(play_priced({stages, settings}, times, options, prices, cluster_), stages, settings, times, options, prices);
+StepCost CostModel::cost(const ShortStep& step, const ComputeTimes& times, const CostOptions& options, Plays* plays) const {
+  Prices prices(cluster_, step.settings, options, *collectives_);
+  const auto play = [&](std::int64_t) { return play_priced(step, times, options, prices, cluster_); };
+  PlayedStep played = play_once(step.settings.micro_batches, options.splits, plays, play);
+  return finished(std::move(played), step.stages, step.settings, times, options, prices);
 }
 
 std::optional<StepCost> CostModel::cost_of_longer(const WriteStep& write, const schedule::ProgramSettings& settings,
-                                                  const ComputeTimes& times, const CostOptions& options, std::int64_t round) const {
+                                                  const ComputeTimes& times, const CostOptions& options, std::int64_t round,
+                                                  Plays* plays) const {
   ensure(!options.asynchronous, "steps that wait in a queue are played as they are");
   Prices prices(cluster_, settings, options, *collectives_);
-  std::optional<PlayedStep> whole =
-      play_longer([&](std::int64_t micro_batches) { return play_priced(write(micro_batches), times, options, prices, cluster_); },
-                  settings.micro_batches, round);
+  const auto play = [&](std::int64_t micro_batches) { return play_priced(write(micro_batches), times, options, prices, cluster_); };
+  std::optional<PlayedStep> whole = play_longer(
+      [&](std::int64_t micro_batches) { return play_once(micro_batches, options.splits, plays, play); }, settings.micro_batches, round);
   if (!whole) return std::nullopt;
   return finished(std::move(*whole), {}, settings, times, options, prices);
 }

@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "paceline/perf/cluster.h"
@@ -92,7 +93,9 @@ class CostModel {
   /// the tensor axis innermost, then data, then pipeline (comm/mesh.h). ConfigError if the cluster has fewer devices, or a program waits
   /// for a message that no rank sends.
   StepCost cost(std::span<const schedule::Program> stages, const schedule::ProgramSettings& settings, const ComputeTimes& times,
-                const CostOptions& options = {}) const;
+                const CostOptions& options = {}) const {
+    return cost({stages, settings}, times, options, nullptr);
+  }
 
   /// A step of many micro-batches, from programs of the same step with fewer of them. For `round`, and for when the result is nullopt, see
   /// play_longer() in played_step.h.
@@ -101,8 +104,12 @@ class CostModel {
     const schedule::ProgramSettings& settings;
   };
   using WriteStep = std::function<ShortStep(std::int64_t micro_batches)>;
+  /// Plays of steps that differ only in their number of micro-batches, by this number and whether splits are filled in.
+  using Plays = std::map<std::pair<std::int64_t, bool>, PlayedStep>;
   std::optional<StepCost> cost_of_longer(const WriteStep& write, const schedule::ProgramSettings& settings, const ComputeTimes& times,
-                                         const CostOptions& options, std::int64_t round) const;
+                                         const CostOptions& options, std::int64_t round, Plays* plays = nullptr) const;
+  /// As above, but a step that is in `plays` is not played again.
+  StepCost cost(const ShortStep& step, const ComputeTimes& times, const CostOptions& options, Plays* plays) const;
 
   /// Whether programs may fold their passes (ProgramSettings::folds): no action slows down another one.
   static bool folds(const Cluster& cluster, const CostOptions& options);

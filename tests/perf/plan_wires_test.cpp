@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <map>
 
 #include "paceline/perf/plan_costs.h"
 #include "paceline/perf/plan_space.h"
@@ -119,6 +120,16 @@ TEST(PlanWires, MayTakeTheMomentumFromTheOptimizer) {
   EXPECT_EQ(moments(), 4 * graph.parameter_count());
   wire.moments = 0;
   EXPECT_EQ(moments(), 0);
+  const PlanCosts costs(question);  // which keeps times
+  std::map<int, double> updates;
+  for (const int kept : {1, 0}) {
+    wire.moments = kept;
+    std::optional<Plan> plan = costs.fitted(*with_wire(choice, wire));
+    ASSERT_TRUE(plan);
+    costs.add_cost(*plan);
+    updates[kept] = plan->cost.split.optimizer;
+  }
+  EXPECT_LT(updates[0], updates[1]);
 }
 
 }  // namespace
