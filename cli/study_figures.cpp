@@ -42,7 +42,7 @@ constexpr SweepLook kLooks[] = {
 
 std::string setting(const perf::Study& study) {
   const perf::Cluster& cluster = study.options.cluster;
-  return fmt::format("{}; where not swept {} processes, {} samples each, {:.4g} Gflop/s, {:.4g} GB/s, {:.4g} Gb/s", cluster.name,
+  return fmt::format("{}; where not swept {} processes, {} samples each, {:.6g} Gflop/s, {:.6g} GB/s, {:.6g} Gb/s", cluster.name,
                      cluster.processes(), study.options.batch, cluster.device.flops.value / 1e9,
                      cluster.device.memory_bandwidth.value / 1e9,
                      perf::interconnect_of(cluster, Topology::star, cluster.processes()).bytes_per_s * 8 / 1e9);
@@ -85,7 +85,7 @@ StudyFigure sweep_figure(const perf::Study& study, const SweepLook& look) {
 }
 
 Panel intensity_panel(const perf::Study& study, std::int64_t batch, perf::OutputTraffic traffic, double perf::Intensity::*which) {
-  Panel panel{.title = fmt::format("{} samples per process, C counted {}", batch,
+  Panel panel{.title = fmt::format("{} samples per process, output counted {}", batch,
                                    traffic == perf::OutputTraffic::once ? "once (mn)" : "twice (2mn)"),
               .x = {},
               .y = {.label = "flop/B"},

@@ -12,8 +12,8 @@ namespace {
 
 // Pixels. Text cannot be measured here, so a character counts for kCharacter at the size of the legend.
 constexpr int kMargin = 28, kLeft = 58, kBottom = 52, kPanelHead = 52, kBetween = 36, kBetweenRows = 14;
-constexpr int kTicksX = 8, kTicksY = 5, kSwatch = 22;
-constexpr double kCharacter = 6.7, kLegendRow = 18;
+constexpr int kTicksX = 8, kTicksY = 5, kSwatch = 22, kGroupRows = 3;  // of groups' names: as many fit into kBottom
+constexpr double kCharacter = 6.7, kLegendRow = 18, kGroupRow = 14;
 
 constexpr const char* kColors[] = {"#3a7fc8", "#e0803a", "#3b9e74", "#a35db5", "#c2a02b", "#d0566a"};
 
@@ -57,7 +57,7 @@ std::string dash_of(const Series& series, std::size_t index) {
   return index < std::size(kColors) ? "" : " stroke-dasharray=\"1 5\"";
 }
 
-/// Where a name of the legend begins: in which row, and how far from the left.
+/// Where a name of the legend begins, or a group's has its middle: in which row, and how far from the left.
 struct Place {
   int row;
   double x;
@@ -78,6 +78,29 @@ std::vector<Place> legend_places(const Panel& panel, double width) {
     next.x += needed;
   }
   return places;
+}
+
+/// Names of groups: in the middle of their bars, but inside the figure, in as many rows as they need.
+std::vector<Place> group_places(const std::vector<std::string>& names, double width) {
+  std::vector<Place> places;
+  std::vector<double> ends;  // by row
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const double half = kCharacter * columns(names[i]) / 2;
+    const double middle = width / static_cast<double>(names.size()) * (static_cast<double>(i) + 0.5);
+    const double x = std::max(std::min(middle, width + kMargin - half), half - kLeft);
+    std::size_t row = 0;
+    while (row < ends.size() && x - half < ends[row]) ++row;
+    if (row == ends.size()) ends.push_back(0);
+    ends[row] = x + half;
+    places.push_back({static_cast<int>(row), x});
+  }
+  return places;
+}
+
+int group_rows(const Panel& panel, double width) {
+  int rows = 1;
+  for (const Place& place : group_places(panel.groups, width)) rows = std::max(rows, place.row + 1);
+  return rows;
 }
 
 int legend_rows(const Panel& panel, double width) {
@@ -143,8 +166,9 @@ class PanelDrawing {
       out += line_between(left_, y, left_ + width_, y, "grid") + text_at(left_ - 8, y + 4, "tick", tick.text, "end");
     }
     out += line_between(left_, bottom, left_ + width_, bottom, "axis");
-    for (std::size_t i = 0; i < panel_.groups.size(); ++i)
-      out += text_at(left_ + group_width() * (static_cast<double>(i) + 0.5), bottom + 18, "tick", panel_.groups[i], "middle");
+    const std::vector<Place> places = group_places(panel_.groups, width_);
+    for (std::size_t i = 0; i < places.size(); ++i)
+      out += text_at(left_ + places[i].x, bottom + 18 + kGroupRow * places[i].row, "tick", panel_.groups[i], "middle");
     for (const Scale::Tick& tick : x_.ticks()) {
       if (!panel_.groups.empty()) break;
       const double x = left_ + width_ * tick.place;
@@ -220,11 +244,15 @@ class PanelDrawing {
 std::string to_svg(const Figure& figure) {
   const int count = std::max<int>(1, static_cast<int>(figure.panels.size()));
   const int across = figure.columns > 0 ? std::min(figure.columns, count) : count, down = (count + across - 1) / across;
-  int rows = 1;
-  for (const Panel& panel : figure.panels) rows = std::max(rows, legend_rows(panel, figure.panel_width));
+  int rows = 1, names = kGroupRows;
+  for (const Panel& panel : figure.panels) {
+    rows = std::max(rows, legend_rows(panel, figure.panel_width));
+    names = std::max(names, group_rows(panel, figure.panel_width));
+  }
   const int legend = static_cast<int>(kLegendRow) * (rows - 1);
   const int head = kMargin + 20 + (figure.subtitle.empty() ? 0 : 22) + 18;
-  const int row_height = legend + kPanelHead + figure.panel_height + kBottom;
+  const int below = kBottom + static_cast<int>(kGroupRow) * (names - kGroupRows);
+  const int row_height = legend + kPanelHead + figure.panel_height + below;
   const int width = 2 * kMargin + across * (kLeft + figure.panel_width) + (across - 1) * kBetween;
   const int height = head + down * row_height + (down - 1) * kBetweenRows + kMargin / 2;
 
