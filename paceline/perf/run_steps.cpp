@@ -15,20 +15,24 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json json_of(const RunStep& step) {
-  return {{"network", step.network}, {"parameters", step.parameters}, {"optimizer", step.optimizer},
-          {"way", step.way},         {"batch", step.batch},           {"seconds", step.seconds}};
+  Json row = {{"network", step.network}, {"parameters", step.parameters}, {"optimizer", step.optimizer}};
+  if (step.moments) row["moments"] = *step.moments;
+  row.update(Json{{"way", step.way}, {"batch", step.batch}, {"seconds", step.seconds}});
+  return row;
 }
 
 RunStep step_from(const Json& row) {
   RunStep step;
   step.network = row.at("network"), step.parameters = row.at("parameters"), step.optimizer = row.at("optimizer");
+  if (row.contains("moments")) step.moments = row.at("moments").get<int>();
   step.way = row.at("way").get<std::vector<std::string>>(), step.batch = row.at("batch"), step.seconds = row.at("seconds");
   return step;
 }
 
 /// Whether two records differ at most in their seconds.
 bool same_run(RunStep step, const RunStep& other) {
-  step.seconds = other.seconds;
+  if (!step.has_optimizer(other.optimizer, other.moments)) return false;
+  step.seconds = other.seconds, step.moments = other.moments;
   return step == other;
 }
 

@@ -34,6 +34,9 @@ std::map<std::string, std::string> values_of(Recipe recipe) {
   return values;
 }
 
+/// Of the recipe's optimizer, wherever they are kept.
+int moments_of(const Recipe& recipe) { return static_cast<int>(optim::make_optimizer(recipe.optim)->state_names().size()); }
+
 std::vector<std::string> kind_of(std::vector<std::string> way) {
   std::erase_if(way, [](const std::string& word) { return !is_of(kKind, key_of(word)); });
   return way;
@@ -70,6 +73,7 @@ Recipe with_way(const Recipe& recipe, const std::vector<std::string>& way) {
 perf::RunStep run_step(const Recipe& recipe, const graph::Graph& graph, double seconds) {
   return {.network = graph.network(),
           .optimizer = recipe.optim.name,
+          .moments = moments_of(recipe),
           .parameters = graph.parameter_count(),
           .way = way_of(recipe),
           .batch = recipe.data.batch,
@@ -99,7 +103,7 @@ double StepCorrection::factor(const Recipe& recipe) const {
   std::map<std::int64_t, std::pair<double, int>> any, alike, same;  // by batch: sum of logarithms, and their number
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const std::vector<std::string>& other = steps_[i].way;
-    if (steps_[i].optimizer != recipe.optim.name || other.front() != way.front()) continue;
+    if (!steps_[i].has_optimizer(recipe.optim.name, moments_of(recipe)) || other.front() != way.front()) continue;
     const std::optional<double> off = ratio(i, recipe);
     if (!off || !(*off > 0)) continue;
     const auto add = [&](auto& sums) { sums[steps_[i].batch].first += std::log(*off), ++sums[steps_[i].batch].second; };
@@ -122,7 +126,8 @@ double StepCorrection::factor(const Recipe& recipe) const {
 std::optional<double> StepCorrection::seconds(const Recipe& recipe) const {
   const std::vector<std::string> way = way_of(recipe);
   for (const perf::RunStep& step : steps_)
-    if (step.way == way && step.batch == recipe.data.batch && step.optimizer == recipe.optim.name) return step.seconds;
+    if (step.way == way && step.batch == recipe.data.batch && step.has_optimizer(recipe.optim.name, moments_of(recipe)))
+      return step.seconds;
   return std::nullopt;
 }
 

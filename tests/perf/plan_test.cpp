@@ -220,9 +220,13 @@ TEST(RunSteps, AreKeptInAFileBesideTheCluster) {
   first.seconds = 2;
   keep_steps(file, {first});
   EXPECT_THAT(read_steps(file), testing::UnorderedElementsAre(first, second)) << "the second measurement replaces the first";
+  RunStep plain = first, moving = first;
+  plain.moments = 0, moving.moments = 1;
+  keep_steps(file, {plain, moving});
+  EXPECT_THAT(read_steps(file), testing::UnorderedElementsAre(plain, moving, second)) << "an optimizer that keeps nothing is another one";
   first.seconds = 0;
   keep_steps(file, {first});
-  EXPECT_THAT(message_of<ConfigError>([&] { read_steps(file); }), testing::AllOf(HasSubstr("my.steps.json"), HasSubstr("steps[1]")));
+  EXPECT_THAT(message_of<ConfigError>([&] { read_steps(file); }), testing::AllOf(HasSubstr("my.steps.json"), HasSubstr("s for a step")));
 }
 
 TEST(Plan, RunsThatTookLongerCorrectTheirKind) {

@@ -55,6 +55,9 @@ TEST(StepCorrection, IsWhatRunsOfTheSameKindWereOff) {
   adam.optim.name = "adamw";
   EXPECT_DOUBLE_EQ(correction.factor(adam), 1);
   EXPECT_EQ(correction.seconds(ring), 8 * 16);
+  ring.optim.momentum = 0;  // an update that moves less memory
+  EXPECT_EQ(correction.seconds(ring), std::nullopt);
+  EXPECT_DOUBLE_EQ(correction.factor(ring), 1);
   EXPECT_EQ(correction.seconds(corrected_recipe(4, 32)), std::nullopt);
 }
 
