@@ -78,7 +78,7 @@ class Ranks {
     kind.bytes = state_of_held;
     kind.held = std::move(held);
     add_activations(kind);
-    if (plan_.data > 1) kind.bytes[Category::communication] += compressed(common, kind.held);
+    kind.bytes[Category::communication] += compressed(common, kind.held);
     if (plan_.data > 1 && plan_.bf16_gradients) kind.bytes[Category::communication] += travelling(common, kind.held);
     return kind;
   }

@@ -76,7 +76,7 @@ struct Plan {
   Kernels kernels = {};
   std::int64_t bucket = 8 << 20;  // bytes that are sent at a time
   bool bf16_gradients = false;    // gradients are sent in bf16, from separate buffers, and added in fp32
-  Compression compression = {};   // with several data-parallel ranks
+  Compression compression = {};   // of gradients that are sent; zero where none are
 
   int ranks() const { return data * pipeline * tensor; }
   std::int64_t gradient() const { return fp32_gradients ? 4 : storage; }  // bytes of a stored one

@@ -82,14 +82,15 @@ memory::Plan plan_of(const Recipe& recipe, const RunPlace& place) {
   plan.fp32_gradients = recipe.train.stored_gradients() == "fp32";
   plan.product = recipe.train.precision == "bf16" ? 2 : 4;
   plan.fp16 = recipe.train.storage == "fp16";
-  const optim::OptimConfig optimizer = plan.data > 1 ? step::optimizer_behind(recipe.comm.compression, recipe.optim) : recipe.optim;
+  const bool sends = plan.data > 1 || (recipe.servers() && recipe.ps.by_processes());  // gradients to other processes
+  const optim::OptimConfig optimizer = sends ? step::optimizer_behind(recipe.comm.compression, recipe.optim) : recipe.optim;
   plan.moments = static_cast<int>(optim::make_optimizer(optimizer)->state_names().size());
   plan.recompute = recipe.train.recompute, plan.schedule = recipe.parallel.schedule, plan.sequence = recipe.parallel.sequence;
   plan.hybrid = recipe.parallel.hybrid;
   plan.bf16_gradients = recipe.comm.gradient_dtype == "bf16";
   plan.gpu = recipe.train.device.starts_with("cuda");
   plan.offload = recipe.parallel.offload;
-  if (plan.data > 1 && recipe.comm.compression != "none") plan.compression = compression_of(recipe, plan.gpu);
+  if (sends && recipe.comm.compression != "none") plan.compression = compression_of(recipe, plan.gpu);
   plan.kernels = kernels_of(plan.gpu, threads_of(recipe, ranks, place));
   plan.shared_updates = shares_updates(recipe, mesh.data, place);
   const auto& schedule = find(schedule::pipelines(), "parallel.schedule", recipe.parallel.schedule);
@@ -175,7 +176,9 @@ void require_memory(const Recipe& recipe, const graph::Graph& graph, const memor
 void require_memory(const Recipe& recipe, nn::Model& model, const memory::Plan& plan, const RunFacts& run) {
   const memory::Limit limit = limit_of(recipe, run.place);
   const std::int64_t allowed = limit.of_rank(plan.ranks()), parameters = model.arena().length() / plan.pipeline;
-  const std::int64_t bucket = plan.gpu ? parameters : std::min(parameters, plan.bucket / 4);
+  std::int64_t largest = 0;  // entry, all of which is in one bucket
+  for (const tensor::Entry& entry : model.arena().entries()) largest = std::max(largest, entry.count);
+  const std::int64_t bucket = plan.gpu ? parameters : std::min(parameters, std::max(plan.bucket / 4, largest));
   const std::int64_t kept = plan.compression.bytes(parameters, bucket, plan.data);
   // Ranks hold these for all parameters or, from some ZeRO stage on, for their part.
   const auto bytes_in = [&](int stage) {

@@ -64,6 +64,16 @@ TEST(MemoryPlan, ALimitKnowsWhatCompressorsKeep) {
   EXPECT_EQ(plan_of(recipe).compression, memory::Compression()) << "one worker sends nothing";
 }
 
+TEST(MemoryPlan, ASingleWorkerKeepsWhatItDidNotPushToServersAsProcesses) {
+  Recipe recipe = compressed_recipe("topk");
+  recipe.strategy.name = "asgd", recipe.parallel.workers = 1, recipe.ps.executor = "processes";
+  const auto communication = [&] { return planned_bytes(recipe)[Category::communication]; };
+  const std::int64_t compressed = communication();
+  recipe.comm.compression = "none";
+  const Datasets data = make_datasets(recipe);
+  EXPECT_GE(compressed - communication(), 4 * graph_for(recipe.model, data.training->info()).parameter_count()) << "the residual";
+}
+
 TEST(MemoryPlan, PlansCountWhatRunsDo) {
   const Recipe recipe = compressed_recipe("none");
   const Datasets data = make_datasets(recipe);

@@ -129,6 +129,17 @@ TEST(Workload, WhatACompressorKeepsCountsForAModule) {
               testing::AllOf(HasSubstr("train.memory_gb"), HasSubstr("use comm.compression=none")));
 }
 
+TEST(Workload, TheLargestEntryOfAModuleIsInOneBucket) {
+  const Folder small, enough;
+  Recipe recipe = small_recipe();
+  recipe.optim.momentum = 0, recipe.strategy.bucket_mb = 1e-5;  // the largest entry has 48 of 112 elements
+  recipe.comm.compression = "topk", recipe.compress.density = 0.5;
+  recipe.train.memory_gb = 1.6e-6;  // 1344 bytes, and the codes of a bucket
+  EXPECT_THROW(train(recipe, regression(/*with_norm=*/false), 2, small.path()), ConfigError);
+  recipe.train.memory_gb = 2e-6;
+  EXPECT_NO_THROW(train(recipe, regression(/*with_norm=*/false), 2, enough.path()));
+}
+
 TEST(Workload, RefusesWhatItCannotHave) {
   const Folder folder;
   Recipe recipe = small_recipe();
