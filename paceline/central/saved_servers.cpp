@@ -6,8 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "paceline/base/error.h"
-
 namespace paceline::central {
 namespace {
 
@@ -31,6 +29,10 @@ std::vector<step::NamedTensor> saved_workers(std::span<const step::NamedTensor> 
   for (const step::NamedTensor& item : state)
     if (item.name.starts_with(kWorkers)) found.push_back(item);
   return found;
+}
+
+ConfigError no_matching(const std::string& name) {
+  return ConfigError(fmt::format("the checkpoint has no matching '{}'; resume with the same [ps] and [optim]", name));
 }
 
 SavedServer::SavedServer(std::span<const step::NamedTensor> state, std::string prefix) : state_(state), prefixes_{std::move(prefix)} {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "paceline/base/error.h"
 #include "paceline/step/state.h"
 
 namespace paceline::central {
@@ -27,6 +28,9 @@ std::vector<step::NamedTensor> saved_workers(std::span<const step::NamedTensor> 
 inline constexpr const char* kServerVersion = "version";
 inline constexpr const char* kServerNumbers = "bookkeeping.numbers";
 inline constexpr const char* kServerLedger = "bookkeeping.ledger";
+
+/// The error for a tensor that is missing, or has another shape.
+ConfigError no_matching(const std::string& name);
 
 /// What one server finds in a checkpoint, which outlives it.
 class SavedServer {

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "paceline/base/error.h"
 #include "paceline/tensor/host_copy.h"
 
@@ -50,7 +48,7 @@ at::Tensor ServerTensors::saved_array(const SavedServer& saved, const ps::Server
   if (found.defined() && found.numel() == array.count) return found;
   if (found.defined() || !of_worker(array.name)) {
     if (array.name == "bookkeeping.previous") return parameters();  // written where no worker is restarted
-    throw ConfigError(fmt::format("the checkpoint has no matching '{}'; resume with the same [ps] and [optim]", saved.name(array.name)));
+    throw no_matching(saved.name(array.name));
   }
   return {};
 }

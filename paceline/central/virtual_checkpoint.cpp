@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include <fmt/format.h>
-
 #include "paceline/base/error.h"
 #include "paceline/central/virtual_executor.h"
 #include "paceline/tensor/host_copy.h"
@@ -18,8 +16,7 @@ constexpr const char *kMomentum = "ps.workers.momentum", *kStatistics = "ps.work
 
 /// ConfigError if the shapes differ, as they do where another optimizer has other moments: copy_ alone would repeat one for all.
 void copy_exactly(at::Tensor& into, const at::Tensor& saved, const char* name) {
-  if (!saved.defined() || saved.sizes() != into.sizes())
-    throw ConfigError(fmt::format("the checkpoint has no matching '{}'; resume with the same [ps] and [optim]", name));
+  if (!saved.defined() || saved.sizes() != into.sizes()) throw no_matching(name);
   into.copy_(saved);
 }
 

@@ -84,7 +84,7 @@ memory::Plan plan_of(const Recipe& recipe, const RunPlace& place) {
   plan.fp16 = recipe.train.storage == "fp16";
   const bool sends = plan.data > 1 || (recipe.servers() && recipe.ps.by_processes());  // gradients to other processes
   const optim::OptimConfig optimizer = sends ? step::optimizer_behind(recipe.comm.compression, recipe.optim) : recipe.optim;
-  plan.moments = static_cast<int>(optim::make_optimizer(optimizer)->state_names().size());
+  plan.moments = moments_of(optimizer);
   plan.recompute = recipe.train.recompute, plan.schedule = recipe.parallel.schedule, plan.sequence = recipe.parallel.sequence;
   plan.hybrid = recipe.parallel.hybrid;
   plan.bf16_gradients = recipe.comm.gradient_dtype == "bf16";

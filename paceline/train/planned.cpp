@@ -114,7 +114,7 @@ perf::MakeTimes times_of(const Recipe& recipe, const graph::Graph& graph, const 
   if (!inputs.machine.profile) return nullptr;
   const perf::Precision precision = precision_of(recipe);
   const double storage = recipe.train.storage == "fp32" ? 4 : 2;
-  const auto moments = static_cast<int>(optim::make_optimizer(recipe.optim)->state_names().size());
+  const int moments = moments_of(recipe.optim);
   return [&recipe, &graph, &inputs, precision, storage, moments](const perf::Device& device,
                                                                  const perf::Choice& choice) -> std::unique_ptr<perf::ComputeTimes> {
     const perf::RooflineSettings settings{.tensor = choice.program.tensor,

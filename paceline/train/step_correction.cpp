@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "paceline/base/error.h"
+#include "paceline/train/step_settings.h"
 
 namespace paceline::train {
 namespace {
@@ -33,9 +34,6 @@ std::map<std::string, std::string> values_of(Recipe recipe) {
     for (const Field& field : section.fields()) values[section.name() + "." + field.key()] = field.toml();
   return values;
 }
-
-/// Of the recipe's optimizer, wherever they are kept.
-int moments_of(const Recipe& recipe) { return static_cast<int>(optim::make_optimizer(recipe.optim)->state_names().size()); }
 
 std::vector<std::string> kind_of(std::vector<std::string> way) {
   std::erase_if(way, [](const std::string& word) { return !is_of(kKind, key_of(word)); });
@@ -73,7 +71,7 @@ Recipe with_way(const Recipe& recipe, const std::vector<std::string>& way) {
 perf::RunStep run_step(const Recipe& recipe, const graph::Graph& graph, double seconds) {
   return {.network = graph.network(),
           .optimizer = recipe.optim.name,
-          .moments = moments_of(recipe),
+          .moments = moments_of(recipe.optim),
           .parameters = graph.parameter_count(),
           .way = way_of(recipe),
           .batch = recipe.data.batch,
@@ -103,7 +101,7 @@ double StepCorrection::factor(const Recipe& recipe) const {
   std::map<std::int64_t, std::pair<double, int>> any, alike, same;  // by batch: sum of logarithms, and their number
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const std::vector<std::string>& other = steps_[i].way;
-    if (!steps_[i].has_optimizer(recipe.optim.name, moments_of(recipe)) || other.front() != way.front()) continue;
+    if (!steps_[i].has_optimizer(recipe.optim.name, moments_of(recipe.optim)) || other.front() != way.front()) continue;
     const std::optional<double> off = ratio(i, recipe);
     if (!off || !(*off > 0)) continue;
     const auto add = [&](auto& sums) { sums[steps_[i].batch].first += std::log(*off), ++sums[steps_[i].batch].second; };
@@ -126,7 +124,7 @@ double StepCorrection::factor(const Recipe& recipe) const {
 std::optional<double> StepCorrection::seconds(const Recipe& recipe) const {
   const std::vector<std::string> way = way_of(recipe);
   for (const perf::RunStep& step : steps_)
-    if (step.way == way && step.batch == recipe.data.batch && step.has_optimizer(recipe.optim.name, moments_of(recipe)))
+    if (step.way == way && step.batch == recipe.data.batch && step.has_optimizer(recipe.optim.name, moments_of(recipe.optim)))
       return step.seconds;
   return std::nullopt;
 }

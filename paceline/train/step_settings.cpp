@@ -69,6 +69,8 @@ std::vector<std::vector<int>> held_units(const graph::Graph& graph, const memory
 
 }  // namespace
 
+int moments_of(const optim::OptimConfig& optimizer) { return static_cast<int>(optim::make_optimizer(optimizer)->state_names().size()); }
+
 std::int64_t code_bytes(const compress::Compressor& compressor, const compress::CompressConfig& config,
                         const compress::RangeLayout& layout) {
   if (!compressor.linear) return compressor.coder(config)->bound(layout);

@@ -28,6 +28,9 @@ inline constexpr std::int64_t kMostCoded = 1 << 26;
 std::int64_t code_bytes(const compress::Compressor& compressor, const compress::CompressConfig& config,
                         const compress::RangeLayout& layout);
 
+/// How many moments of a parameter the optimizer keeps.
+int moments_of(const optim::OptimConfig& optimizer);
+
 /// The facts on which the strategy's choices depend, as far as they are known without the network.
 strategies::AllreduceFacts facts_of(const Recipe& recipe, int workers, const RunPlace& place);
 
